@@ -137,8 +137,9 @@ impl BTree {
 
     /// Makes the next write-out rewrite the node whose record is at `lsn`, if that record is still live: as the node's
     /// newest record, or as the full record of a leaf delta record. `body` is the record's body. This moves a live node
-    /// record out of its segment.
-    pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
+    /// record out of its segment. A full record is replaced by one, a leaf delta record by another, unless it is the last
+    /// of its row. Returns about how many bytes will be written; `None` if the record is not live.
+    pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<Option<u64>, IndexError> {
         self.tree.rewrite_if_live(lsn, body)
     }
 }

@@ -42,29 +42,35 @@ impl Tree {
     }
 
     /// See [`super::BTree::rewrite_if_live`].
-    pub(crate) fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
+    pub(crate) fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<Option<u64>, IndexError> {
         let corrupt = |error| IndexError::decode(self.nodes.table, lsn, error);
         let header = Header::decode(body).map_err(corrupt)?;
         let (fences, _) = stored_fences(body, &header).map_err(corrupt)?;
         if header.table != self.nodes.table {
-            return Ok(false);
+            return Ok(None);
         }
         let _maintenance = self.maintenance.lock();
         let (above, slot, node) = self.slots_to(fences.lower, header.level)?;
-        let level = match &node {
-            Node::Leaf(_) => 0,
-            Node::Inner(inner) => inner.level(),
+        let (level, node_bytes) = match &node {
+            Node::Leaf(leaf) => (0, leaf.bytes().len()),
+            Node::Inner(inner) => (inner.level(), inner.len()),
         };
         slot.remember(&*self.nodes.store);
         let mut disk = slot.disk();
-        let Some(disk) = disk.as_deref_mut() else { return Ok(false) };
+        let Some(disk) = disk.as_deref_mut() else { return Ok(None) };
         if level != header.level || (slot.lsn() != lsn && disk.full != lsn) {
-            return Ok(false);
+            return Ok(None);
         }
-        disk.changed = Changed::Whole;
+        // The next delta record holds what the one at `lsn` holds, and refers to the same full record.
+        let is_delta = disk.full != lsn
+            && disk.deltas < self.options.max_deltas
+            && matches!(disk.changed, Changed::Keys(_));
+        if !is_delta {
+            disk.changed = Changed::Whole;
+        }
         slot.mark(DIRTY);
         above.iter().for_each(|slot| slot.mark(DIRTY_BELOW));
-        Ok(true)
+        Ok(Some(if is_delta { body.len() } else { node_bytes } as u64))
     }
 
     /// The slots above the one at `level` whose range contains `key`, from the root on, and that slot with its node,

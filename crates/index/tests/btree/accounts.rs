@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
-use fulgurite_index::{Base, Extent, OutOfLine, VersionFlags};
+use fulgurite_index::{Base, Extent, Io, OutOfLine, VersionFlags};
 use fulgurite_types::{Csn, Lsn};
 
 use crate::support::*;
@@ -102,8 +102,33 @@ fn a_full_record_comes_after_max_deltas() {
     let lsns: Vec<Lsn> = store.records.lock().unwrap().keys().copied().collect();
     let live = lsns.iter().filter(|lsn| {
         let body = store.records.lock().unwrap()[lsn].1.clone();
-        tree.rewrite_if_live(**lsn, &body).unwrap()
+        tree.rewrite_if_live(**lsn, &body).unwrap().is_some()
     });
     assert!((1..=2).contains(&live.count()));
     assert_eq!(ledger.write_out(&tree), [0, 0, 1, 0], "a rewritten leaf is a full record");
+}
+
+/// A leaf delta record moves as one, so that a segment of such records costs what is live in it; a full record moves whole.
+#[test]
+fn a_delta_record_moves_as_one() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), BTreeOptions::default());
+    let mut ledger = Ledger::default();
+    let batch: Batch =
+        (0..60).map(|n| (format!("k{n:03}").into_bytes(), vec![Put::value(1, [0; 90])])).collect();
+    merge(&tree, &batch, &rules(1, &[]));
+    ledger.write_out(&tree);
+    merge(&tree, &Batch::from([(b"k007".to_vec(), vec![Put::value(2, *b"new")])]), &rules(2, &[]));
+    assert_eq!(ledger.write_out(&tree), [0, 0, 0, 1]);
+    let bodies: Vec<(Lsn, Vec<u8>)> =
+        store.records.lock().unwrap().iter().map(|(lsn, (_, body))| (*lsn, body.clone())).collect();
+    let [full, delta] = &bodies[..] else { panic!("{} records", bodies.len()) };
+    let rewrite = |(lsn, body): &(Lsn, Vec<u8>)| tree.rewrite_if_live(*lsn, body).unwrap();
+    assert_eq!(rewrite(delta), Some(delta.1.len() as u64));
+    assert_eq!(ledger.write_out(&tree), [0, 0, 0, 1]);
+    assert_eq!(rewrite(delta), None, "it has moved");
+    assert!(rewrite(full).is_some_and(|bytes| bytes > 4_000));
+    assert_eq!(ledger.write_out(&tree), [0, 0, 1, 0]);
+    assert_eq!(rewrite(full), None);
+    assert!(tree.get(b"k007", Csn(9), Io::Allowed).unwrap().is_some());
 }
