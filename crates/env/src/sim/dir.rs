@@ -146,7 +146,7 @@ impl Dir for SimDir {
         if state.plan.space_unknown {
             return Err(Errno::Io.on("statvfs", &path));
         }
-        Ok(state.free())
+        Ok(state.plan.settings.reported_space.unwrap_or_else(|| state.free()))
     }
 
     fn device(&self) -> io::Result<DeviceInfo> {

@@ -80,6 +80,11 @@ impl Faults<'_> {
         self.shared.state.lock().plan.settings.space = space;
     }
 
+    /// What a query of the free space answers in place of the truth, as with a quota that the file system does not report.
+    pub fn reports_space(&self, free_bytes: Option<u64>) {
+        self.shared.state.lock().plan.settings.reported_space = free_bytes;
+    }
+
     /// Whether a data-synchronous write makes only its own blocks durable (true, the default). Otherwise a buffered one
     /// syncs the whole file, and a direct one flushes the file's data in the device.
     pub fn fua(&self, only_own_blocks: bool) {

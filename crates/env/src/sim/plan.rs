@@ -48,6 +48,8 @@ pub(super) enum Verdict {
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) space: Option<u64>,
+    /// `None`: the truth.
+    pub(super) reported_space: Option<u64>,
     pub(super) fua: bool,
     pub(super) power_safe: bool,
     pub(super) direct_writes: bool,
@@ -60,6 +62,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             space: None,
+            reported_space: None,
             fua: true,
             power_safe: false,
             direct_writes: true,

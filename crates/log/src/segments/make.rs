@@ -30,6 +30,7 @@ use fulgurite_env::{AlignedBuf, File, OpenOptions};
 use fulgurite_types::{Csn, Epoch};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const ZERO_CHUNK_BYTES: usize = 1024 * 1024;
@@ -109,14 +110,43 @@ impl Segments {
         if wanted.from == From::Disk && self.is_refused(maker, now_ns) {
             return Err(self.no_space("the disk had no space for a segment just now".into()));
         }
-        let next_number = maker.next_number;
-        let made = self.make_unshared(maker, wanted, &shared.stats);
-        if wanted.from == From::Disk {
+        let (made, is_refused) = loop {
+            let next_number = maker.next_number;
+            let made = self.make_unshared(maker, wanted, &shared.stats);
             let tried = maker.next_number != next_number;
             let is_refused = tried && matches!(made, Err(LogError::NoSpace { .. }));
+            // The disk has less than it reports, but perhaps enough for a smaller segment.
+            if !is_refused || wanted.from != From::Disk || !self.want_smaller(wanted.bytes_min) {
+                break (made, is_refused);
+            }
+        };
+        if wanted.from == From::Disk {
             maker.refused = is_refused.then(|| Refused { at_ns: now_ns, free_bytes: self.free_bytes() });
         }
+        if made.is_ok() {
+            self.want_larger();
+        }
         made.map_err(|error| fail_if_taken(error, shared))
+    }
+
+    /// Halves the largest size of a segment, unless it is the smallest one for a record of `bytes_min`.
+    fn want_smaller(&self, bytes_min: u32) -> bool {
+        let smallest = self.options.segment_bytes_min.max(bytes_min);
+        let now = self.bytes_max.load(Ordering::Relaxed);
+        let is_smaller = now / 2 >= smallest;
+        if is_smaller {
+            self.bytes_max.store(now / 2, Ordering::Relaxed);
+        }
+        is_smaller
+    }
+
+    /// Doubles it again.
+    fn want_larger(&self) {
+        let now = self.bytes_max.load(Ordering::Relaxed);
+        if now < self.options.segment_bytes_max {
+            let larger = now.saturating_mul(2).min(self.options.segment_bytes_max);
+            self.bytes_max.store(larger, Ordering::Relaxed);
+        }
     }
 
     /// Whether a file was just found not to fit and nothing has changed since: committers that try again, many times
@@ -133,15 +163,15 @@ impl Segments {
     /// the log was opened, while it is at most a 64th of the free space. So a log that hardly grows stays small, one
     /// that grows fast soon has large segments, and ready segments do not fill a nearly full disk.
     pub fn wanted_bytes(&self, taken: u32) -> u32 {
-        let (min, max) =
-            (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
+        let max = self.bytes_max.load(Ordering::Relaxed);
+        let (min, max) = (u64::from(self.options.segment_bytes_min), u64::from(max));
         let free = self.free_bytes();
         let bytes = |doublings: u32| (min << doublings).min(max);
         let mut doublings = taken.saturating_sub(1).min(31);
         while doublings > 0 && bytes(doublings) > free / 64 {
             doublings -= 1;
         }
-        u32::try_from(bytes(doublings)).unwrap_or(self.options.segment_bytes_max)
+        u32::try_from(bytes(doublings)).unwrap_or(u32::MAX)
     }
 
     /// Makes a segment, all of it durable: size, content, header, name.

@@ -44,6 +44,9 @@ pub(crate) struct Segments {
     epoch_start: AtomicU32,
     /// How many files the reserve has.
     reserved: AtomicU32,
+    /// The largest size that a new segment may have. The disk gave no space to a longer one, although it had reported
+    /// enough.
+    bytes_max: AtomicU32,
 }
 
 impl Segments {
@@ -56,6 +59,7 @@ impl Segments {
     ) -> Segments {
         let reserved = AtomicU32::new(reserve.len() as u32);
         let maker = Mutex::new(Maker::new(next_number, reserve));
+        let bytes_max = AtomicU32::new(options.segment_bytes_max);
         Segments {
             dir,
             database,
@@ -66,6 +70,7 @@ impl Segments {
             unwanted: Mutex::default(),
             epoch_start: AtomicU32::new(0),
             reserved,
+            bytes_max,
         }
     }
 
