@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 FULGURITE_FULL_DISK_SECONDS=${1:-20}
 export FULGURITE_FULL_DISK_SECONDS
-cargo test -p fulgurite --test full_disk_real --no-run
+cargo test --release -p fulgurite --test full_disk_real --no-run
 work=$(mktemp -d)
 trap 'umount "$work/disk" 2>/dev/null || true; rm -rf "$work"' EXIT
 mkdir "$work/disk"
@@ -20,7 +20,7 @@ for mib in 320 64; do
         fi
         echo "== $kind, $mib MiB"
         FULGURITE_FULL_DISK=$work/disk FULGURITE_FULL_DISK_MIB=$mib \
-            cargo test -q -p fulgurite --test full_disk_real -- --ignored --nocapture --test-threads 1 ${2:-}
+            cargo test -q --release -p fulgurite --test full_disk_real -- --ignored --nocapture --test-threads 1 ${2:-}
         umount "$work/disk"
         rm -f "$work/image"
     done

@@ -30,13 +30,13 @@ impl Checkpointer {
         if !room.is_short() {
             return Vec::new();
         }
-        let (allowance, free) = room.for_cleaning();
+        let (allowance, free, wanted) = room.for_cleaning();
         let space = self.shared.space.lock();
         let mut segments = space.sparse_segments(bulk_before);
         let free = free + space.freeable_bytes();
         drop(space);
         segments.retain(|segment| !self.unmovable.contains(&segment.number));
-        choose(segments, allowance, free)
+        choose(segments, allowance, free, wanted)
     }
 
     /// Moves the live nodes out of segments, and writes the trees that changed out again; returns how many node records
@@ -52,18 +52,12 @@ impl Checkpointer {
         let segments = self.segments_to_clean(at.bulk_before);
         let mut changed = BTreeSet::new();
         let mut moved = Vec::new();
-        let (allowance, _) = self.shared.room.for_cleaning();
-        let dirty_max = dirty_bytes(tables).saturating_add(allowance);
+        let (mut allowance, _, _) = self.shared.room.for_cleaning();
         for number in &segments {
-            // Whole leaves are written again, also in place of short records of changes.
-            if dirty_bytes(tables) >= dirty_max {
-                break;
-            }
-            if let Err(error) = self.move_nodes(*number, tables, dirty_max, &mut changed) {
-                tracing::debug!(%error, segment = *number, "a segment could not be cleaned");
-            }
-            if dirty_bytes(tables) < dirty_max {
-                moved.push(*number);
+            match self.move_nodes(*number, tables, &mut allowance, &mut changed) {
+                Ok(true) => moved.push(*number),
+                Ok(false) => break,
+                Err(error) => tracing::debug!(%error, segment = *number, "a segment could not be cleaned"),
             }
         }
         let mut records_written = 0;
@@ -87,14 +81,15 @@ impl Checkpointer {
         records_written
     }
 
-    /// Makes the live nodes of a segment dirty, as long as all dirty ones have fewer than `dirty_max` bytes.
+    /// Makes the live nodes of a segment dirty, as long as what is written for them fits into `allowance`, of which it is
+    /// taken. Returns whether that was all of them.
     fn move_nodes(
         &self,
         number: u32,
         tables: &[Arc<TableState>],
-        dirty_max: u64,
+        allowance: &mut u64,
         changed: &mut BTreeSet<TableId>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let scan = self.shared.log.scan_segment(number).or_error()?;
         for item in scan.items {
             let ScanItem::Bulk { header, body } = item else { continue };
@@ -104,17 +99,14 @@ impl Checkpointer {
             let Some(table) = table.and_then(|id| tables.iter().find(|table| table.id == id)) else {
                 continue;
             };
-            if table.index.base().rewrite_if_live(header.lsn, &body).or_error()? {
+            if *allowance == 0 {
+                return Ok(false);
+            }
+            if let Some(bytes) = table.index.base().rewrite_if_live(header.lsn, &body).or_error()? {
                 changed.insert(table.id);
-                if dirty_bytes(tables) >= dirty_max {
-                    break;
-                }
+                *allowance = allowance.saturating_sub(bytes);
             }
         }
-        Ok(())
+        Ok(true)
     }
-}
-
-fn dirty_bytes(tables: &[Arc<TableState>]) -> u64 {
-    tables.iter().map(|table| table.index.base().dirty_bytes()).sum()
 }

@@ -15,6 +15,13 @@ pub(crate) struct Sparse {
 /// Of a segment that is fuller than this, in sixteenths, cleaning costs too much for what it gains.
 const FULL_SIXTEENTHS: u64 = 15;
 
+/// How many bytes have to be free for the commits that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub puts: u64,
+    pub deletes: u64,
+}
+
 impl Sparse {
     fn gain(&self) -> u64 {
         self.bytes - self.live.min(self.bytes)
@@ -23,18 +30,25 @@ impl Sparse {
     fn is_worth_it(&self) -> bool {
         self.live < self.bytes / 16 * FULL_SIXTEENTHS
     }
+
+    fn is_cheap(&self) -> bool {
+        self.live <= self.bytes / 4 * 3
+    }
 }
 
 /// Chooses the segments with the fewest live bytes for their length, as long as those fit into `allowance`: until half of
-/// what nothing needs is free. `free` is free now, or after the checkpoint that is being written.
-pub(crate) fn choose(mut segments: Vec<Sparse>, allowance: u64, free: u64) -> Vec<u32> {
+/// what nothing needs is free, and what waiting commits want; for puts only as long as no segment is fuller than three quarters. `free` is
+/// free now, or after the checkpoint that is being written.
+pub(crate) fn choose(mut segments: Vec<Sparse>, allowance: u64, free: u64, wanted: Wanted) -> Vec<u32> {
     let unneeded = free + segments.iter().map(Sparse::gain).sum::<u64>();
     segments.retain(Sparse::is_worth_it);
     segments.sort_by(|a, b| (a.live * b.bytes).cmp(&(b.live * a.bytes)).then(a.number.cmp(&b.number)));
     let (mut moved, mut gained) = (0, 0);
     let mut chosen = Vec::new();
     for segment in segments {
-        if free + gained >= unneeded / 2 || moved + segment.live > allowance {
+        let puts = if segment.is_cheap() { wanted.puts } else { 0 };
+        let enough = (unneeded / 2).max(wanted.deletes).max(puts);
+        if free + gained >= enough || moved + segment.live > allowance {
             break;
         }
         moved += segment.live;
@@ -48,6 +62,8 @@ pub(crate) fn choose(mut segments: Vec<Sparse>, allowance: u64, free: u64) -> Ve
 mod tests {
     use super::*;
 
+    const NONE: Wanted = Wanted { puts: 0, deletes: 0 };
+
     fn sparse(number: u32, bytes: u64, live: u64) -> Sparse {
         Sparse { number, bytes, live }
     }
@@ -56,16 +72,23 @@ mod tests {
     fn the_emptiest_segments_are_chosen_until_half_of_what_nothing_needs_is_free() {
         let segments =
             vec![sparse(1, 1600, 800), sparse(2, 1600, 1590), sparse(3, 3200, 400), sparse(4, 1600, 300)];
-        assert_eq!(choose(segments.clone(), 10_000, 0), [3]);
-        assert_eq!(choose(segments.clone(), 10_000, 10_000), []);
+        assert_eq!(choose(segments.clone(), 10_000, 0, NONE), [3]);
+        assert_eq!(choose(segments.clone(), 10_000, 10_000, NONE), []);
+        let deletes = Wanted { puts: 0, deletes: 9000 };
+        assert_eq!(choose(segments.clone(), 10_000, 0, deletes), [3, 4, 1]);
+        let puts = Wanted { puts: 9000, deletes: 0 };
+        assert_eq!(choose(segments.clone(), 10_000, 0, puts), [3, 4, 1]);
+        let fuller = vec![sparse(1, 1600, 1100), sparse(2, 1600, 1300)];
+        assert_eq!(choose(fuller.clone(), 10_000, 0, puts), [1]);
+        assert_eq!(choose(fuller, 10_000, 0, deletes), [1, 2]);
         let half = vec![sparse(1, 1600, 800), sparse(4, 1600, 900), sparse(3, 1600, 700)];
-        assert_eq!(choose(half, 10_000, 0), [3, 1]);
-        assert_eq!(choose(segments, 399, 0), [], "what is moved has to fit");
+        assert_eq!(choose(half, 10_000, 0, NONE), [3, 1]);
+        assert_eq!(choose(segments, 399, 0, NONE), [], "what is moved has to fit");
     }
 
     #[test]
     fn full_segments_are_left_alone() {
-        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1500)], 10_000, 0), []);
-        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1499)], 10_000, 0), [2]);
+        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1500)], 10_000, 0, NONE), []);
+        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1499)], 10_000, 0, NONE), [2]);
     }
 }

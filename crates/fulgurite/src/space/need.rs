@@ -118,9 +118,10 @@ impl WriteCost {
         WriteCost { entries: 1, memory: bytes as u64, log_bytes: (bytes + FRAME_BYTES) as u64 }
     }
 
-    /// Chunks of so many bytes, which are written ahead.
+    /// Chunks of so many bytes, which are written ahead: only three of them fit into the smallest segment, and leave a
+    /// quarter of it empty.
     pub fn of_chunks(bytes: usize) -> WriteCost {
-        WriteCost { entries: 0, memory: 0, log_bytes: (bytes + FRAME_BYTES) as u64 }
+        WriteCost { entries: 0, memory: 0, log_bytes: (bytes + bytes / 3 + FRAME_BYTES) as u64 }
     }
 
     /// In bytes, of leaves of `leaf_bytes`. `trees`: [`Need::trees`].

@@ -33,6 +33,7 @@ use crate::catalog::{Catalog, TableState};
 use crate::files::Files;
 use crate::space::Space;
 use crate::space::budget::{Admitted, Budget, Kind};
+use crate::space::cleaning::Wanted;
 use crate::space::need::{INNER_SHARE, Need, TableLoad, WriteCost};
 use crate::{Error, Result};
 
@@ -68,10 +69,10 @@ pub(crate) struct Seen {
     needed: u64,
     /// What is kept while puts are admitted.
     pub kept: u64,
-    /// What is left for puts, ...
+    /// The same while commits are admitted that only delete.
+    kept_from_deletes: u64,
+    /// What is left for puts.
     left: u64,
-    /// ... and for commits that only delete.
-    left_for_deletes: u64,
     /// [`Need::trees`].
     trees: u64,
 }
@@ -110,6 +111,8 @@ pub(crate) struct Room {
     /// Committers that wait for room; signalled when a checkpoint ended or room was found.
     waiting: Mutex<()>,
     waiters: AtomicU32,
+    /// The highest cost of a commit that waits for room: that puts, or only deletes.
+    wanted: [AtomicU64; 2],
     changed: Condvar,
     leaf_bytes: u64,
     owners: Owners,
@@ -130,8 +133,9 @@ pub(crate) struct Rounds {
     is_wanted: AtomicBool,
     /// How many checkpoints have ended, or failed.
     pub ended: AtomicU64,
-    /// The newest commit when a commit was refused last, and when that was, in monotonic nanoseconds.
-    pub refused: Mutex<Option<(Csn, u64)>>,
+    /// The newest commit when a commit was refused last, and when that was, in monotonic nanoseconds: one that puts, and
+    /// one that only deletes.
+    pub refused: Mutex<[Option<(Csn, u64)>; 2]>,
 }
 
 /// While it lives, a checkpoint is being written.
@@ -149,7 +153,9 @@ pub(crate) struct Waiter<'r>(&'r Room);
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::AcqRel);
+        if self.0.waiters.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.wanted.iter().for_each(|cost| cost.store(0, Ordering::Release));
+        }
     }
 }
 
@@ -168,6 +174,7 @@ impl Room {
             rounds: Rounds::default(),
             waiting: Mutex::new(()),
             waiters: AtomicU32::new(0),
+            wanted: Default::default(),
             changed: Condvar::new(),
             leaf_bytes: leaf_bytes.max(CATALOG_LEAF_BYTES),
             owners,
@@ -187,7 +194,7 @@ impl Room {
             self.full.store(false, Ordering::Release);
             self.is_plenty.store(true, Ordering::Release);
         })?;
-        self.budget.set(before, now.left, now.left_for_deletes);
+        self.budget.set(before, now.left, now.for_checkpoints.saturating_sub(now.kept_from_deletes));
         let has_grown = now.left > seen.left;
         *seen = now;
         *self.published.lock() = now;
@@ -220,8 +227,8 @@ impl Room {
             need: need.bytes(),
             needed,
             kept,
+            kept_from_deletes: needed.saturating_add(for_deletes / 2),
             left: for_checkpoints.saturating_sub(kept),
-            left_for_deletes: for_checkpoints.saturating_sub(needed.saturating_add(for_deletes / 2)),
             trees: need.trees(),
         })
     }
@@ -242,13 +249,21 @@ impl Room {
         bytes(seen.for_checkpoints) - bytes(seen.kept)
     }
 
-    /// How many bytes of live nodes may be moved beside all that is needed, and how many are free, as of the last look.
-    pub fn for_cleaning(&self) -> (u64, u64) {
+    /// How many bytes of live nodes may be moved beside all that is needed, how many are free, and how many of these
+    /// have to be for the commits that wait, as of the last look.
+    pub fn for_cleaning(&self) -> (u64, u64, Wanted) {
         let seen = *self.seen.lock();
         let spare = seen.for_checkpoints.saturating_sub(seen.needed);
         // The nodes above them are written, too, and not each segment is filled to its end.
         let leaves = spare - spare / 4;
-        (leaves - (leaves / 2).min(seen.trees / INNER_SHARE), seen.for_checkpoints)
+        let moved = leaves - (leaves / 2).min(seen.trees / INNER_SHARE);
+        let wanted = |kind: Kind, kept: u64| match self.wanted[kind as usize].load(Ordering::Acquire) {
+            0 => 0,
+            cost => cost.saturating_add(kept),
+        };
+        let puts = wanted(Kind::Puts, seen.kept);
+        let wanted = Wanted { puts, deletes: wanted(Kind::Deletes, seen.kept_from_deletes) };
+        (moved, seen.for_checkpoints, wanted)
     }
 
     /// About how many bytes checkpoints free. Waits for no other thread: if one frees segments, the last known figure.
@@ -383,8 +398,9 @@ impl Room {
     }
 
     /// A committer waits for room until the result is dropped.
-    pub fn begin_wait(&self) -> Waiter<'_> {
+    pub fn begin_wait(&self, kind: Kind, cost: &WriteCost) -> Waiter<'_> {
         self.waiters.fetch_add(1, Ordering::AcqRel);
+        self.wanted[kind as usize].fetch_max(self.bytes_of(cost), Ordering::AcqRel);
         Waiter(self)
     }
 

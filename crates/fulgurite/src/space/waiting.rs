@@ -4,7 +4,7 @@
 //! gain nothing: [`ROUNDS_MAX`] of them ended, one of which began after it had asked; the segments that they retired are
 //! freed; and still it does not fit. If other commits were admitted meanwhile, or the room has grown, it begins to count
 //! again, [`GAINS_MAX`] times at most. A callback does not wait. So no commit waits for ever. Until something is committed,
-//! or a moment has passed, later commits are refused at once.
+//! or a moment has passed, later commits of its kind are refused at once.
 
 use std::sync::atomic::Ordering;
 
@@ -73,12 +73,12 @@ impl Engine {
     }
 
     fn wait_for_room(&self, kind: Kind, cost: &WriteCost) -> Result<Admitted<'_>> {
-        let _waiter = self.room.begin_wait();
+        let _waiter = self.room.begin_wait(kind, cost);
         let _hurry = self.pacing.hurry();
         let mut patience = self.patience();
         loop {
             self.check_writable()?;
-            if self.was_refused_just_now() {
+            if self.was_refused_just_now(kind) {
                 break;
             }
             if is_in_callback() {
@@ -101,7 +101,7 @@ impl Engine {
             }
         }
         if !is_in_callback() {
-            *self.room.rounds().refused.lock() =
+            self.room.rounds().refused.lock()[kind as usize] =
                 Some((self.pipeline.newest(), self.env.clock().monotonic_ns()));
         }
         match kind {
@@ -115,8 +115,8 @@ impl Engine {
         self.room.check_for_deletes(cost).map(|()| Admitted::default())
     }
 
-    fn was_refused_just_now(&self) -> bool {
-        let refused: Option<(Csn, u64)> = *self.room.rounds().refused.lock();
+    fn was_refused_just_now(&self, kind: Kind) -> bool {
+        let refused: Option<(Csn, u64)> = self.room.rounds().refused.lock()[kind as usize];
         refused.is_some_and(|(newest, at_ns)| {
             newest == self.pipeline.newest()
                 && self.env.clock().monotonic_ns().saturating_sub(at_ns) < REFUSAL_NS
