@@ -21,6 +21,13 @@ for mib in 320 64; do
         echo "== $kind, $mib MiB"
         FULGURITE_FULL_DISK=$work/disk FULGURITE_FULL_DISK_MIB=$mib \
             cargo test -q --release -p fulgurite --test full_disk_real -- --ignored --nocapture --test-threads 1 ${2:-}
+        if [ "$kind" = ext4 ]; then
+            # The last test, after which the file system cannot be written: the kernel is told of an error in it.
+            mount -o remount,errors=remount-ro "$work/disk"
+            device=$(basename "$(findmnt -n -o SOURCE "$work/disk")")
+            FULGURITE_READ_ONLY_TRIGGER=/sys/fs/ext4/$device/trigger_fs_error FULGURITE_FULL_DISK=$work/disk \
+                cargo test -q --release -p fulgurite --test full_disk_real -- --ignored --nocapture read_only
+        fi
         umount "$work/disk"
         rm -f "$work/image"
     done
