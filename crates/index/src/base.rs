@@ -140,26 +140,28 @@ pub struct PruneRules {
 /// A change of the live bytes of one segment.
 pub type AccountChange = (u32, i64);
 
-/// A pass over a base that writes what is dirty, in steps.
+/// A pass over a base that writes what is dirty, in steps: leaves first, then the inner nodes right above them.
 #[derive(Debug, Default)]
 pub struct WriteOut {
     pub(crate) number: u64,
+    /// Whether the steps have come to the inner nodes.
+    pub(crate) is_above_leaves: bool,
     /// The key to continue from; `None`: no step is left.
     pub(crate) position: Option<Vec<u8>>,
-    /// The bytes of the leaves that were picked since the steps last began with the first leaf.
+    /// The bytes of the nodes that were picked since the steps last began with the first one.
     bytes: usize,
-    /// The bytes of all leaves that were picked.
+    /// The bytes of all nodes that were picked.
     bytes_total: u64,
-    /// How often the steps went over all leaves.
+    /// How often the steps went over all leaves, or over all inner nodes.
     rounds: u32,
     pub(crate) records_written: [u64; 4],
 }
 
 impl WriteOut {
-    /// Leaves that merges cut behind the steps have no record yet. The steps go over the leaves again if they wrote
-    /// more than this, so that little is left for the end, during which merges wait.
+    /// The steps go over the leaves again if they wrote more than this, since merges cut leaves behind them, and so over
+    /// the inner nodes: then the end of the pass has little to pick under the lock that merges need.
     const REST_BYTES: usize = 1 << 20;
-    /// They go over the leaves this often at most, however fast merges are.
+    /// They go over either this often at most, however fast merges are.
     const ROUNDS_MAX: u32 = 4;
 
     pub(crate) fn new(number: u64) -> WriteOut {
@@ -171,22 +173,27 @@ impl WriteOut {
         self.position.is_none()
     }
 
-    /// The bytes of the leaves that the steps wrote.
+    /// The bytes of the nodes that the steps wrote.
     pub fn picked_bytes(&self) -> u64 {
         self.bytes_total
     }
 
-    /// A step picked a leaf.
+    /// A step picked a node.
     pub(crate) fn picked(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.bytes_total += bytes as u64;
     }
 
-    /// The steps have gone over all leaves: once more?
+    /// The steps have gone over all leaves, or over all inner nodes: once more? Inner nodes come after leaves.
     pub(crate) fn traversed(&mut self) {
         self.rounds += 1;
-        if std::mem::take(&mut self.bytes) > Self::REST_BYTES && self.rounds < Self::ROUNDS_MAX {
+        let again = std::mem::take(&mut self.bytes) > Self::REST_BYTES && self.rounds < Self::ROUNDS_MAX;
+        if again || !self.is_above_leaves {
             self.position = Some(Vec::new());
+        }
+        if !again {
+            self.is_above_leaves = true;
+            self.rounds = 0;
         }
     }
 }
@@ -254,16 +261,17 @@ pub trait Base: Send + Sync {
         WriteOut::default()
     }
 
-    /// Writes dirty leaves of about `bytes_max` bytes, and returns the changes of segments' live bytes so far. Merges
-    /// and readers do not wait for it. Call it until [`WriteOut::is_done`]; the pass may also be finished earlier.
+    /// Writes dirty nodes of about `bytes_max` bytes, and returns the changes of segments' live bytes so far. Merges and
+    /// readers do not wait for it. Call it until [`WriteOut::is_done`]; the pass may also be finished earlier. Callers
+    /// book the changes in the order in which they got them.
     fn write_some(&self, pass: &mut WriteOut, bytes_max: usize) -> Result<Vec<AccountChange>, IndexError> {
         let _ = bytes_max;
         pass.position = None;
         Ok(Vec::new())
     }
 
-    /// Writes the dirty leaves that no step of the pass wrote, and every inner node above a dirty or a written node,
-    /// bottom-up, and reports the root's LSN. After an error the next pass writes what this one did not.
+    /// Takes the steps that are left, writes what merges made since, bottom-up, and reports the root's LSN. Merges and
+    /// readers do not wait for its writes. After an error the next pass writes what this one did not.
     fn finish_write_out(&self, pass: WriteOut) -> Result<WriteOutReport, IndexError>;
 
     /// A whole pass at once.

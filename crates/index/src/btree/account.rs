@@ -3,7 +3,7 @@
 use fulgurite_types::Lsn;
 
 use super::node::leaf::Leaf;
-use super::slot::{Node, Slot};
+use super::slot::{Node, OUTDATED, Slot};
 use super::tree::Tree;
 use super::write_out::Pending;
 use crate::{AccountChange, NodeStore, OutOfLine};
@@ -117,7 +117,7 @@ impl Slot {
 
 impl Tree {
     /// Replaces a slot's node, after recording the accounts of its record. `touched` lists the keys of a leaf that
-    /// changed; `None`: too many to list, or an inner node.
+    /// changed; `None`: the children change, or the node is another one's.
     pub(crate) fn replace(&self, slot: &Slot, node: Node, touched: Option<&[u8]>) {
         slot.remember(&*self.nodes.store);
         if let Some(disk) = &mut *slot.disk() {
@@ -127,6 +127,9 @@ impl Tree {
             }
         }
         slot.replace(node);
+        if touched.is_none() {
+            slot.mark(OUTDATED);
+        }
     }
 
     /// Retires a slot that left the tree: its record no longer counts as live.

@@ -16,7 +16,7 @@ use super::merge_leaf::LeafMerger;
 use super::node::format::Fences;
 use super::node::inner::{Child, Inner};
 use super::node::leaf::Leaf;
-use super::slot::{DIRTY_BELOW, Node, Slot};
+use super::slot::{DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
 use super::write_out::Pending;
 use crate::{IndexError, MergeSource, PruneRules};
@@ -91,6 +91,8 @@ pub(crate) struct Merger<'a, 'w> {
     pub work: Work<'w>,
     pub leaves: LeafMerger<'a>,
     pub pending: &'a mut Pending,
+    /// Whether an inner node below the one that is worked on has other children by now.
+    has_restructured: bool,
 }
 
 impl Tree {
@@ -120,9 +122,9 @@ impl Tree {
 
     fn run<'w>(&self, work: Work<'w>, rules: &PruneRules) -> Result<Work<'w>, IndexError> {
         let mut maintenance = self.maintenance.lock();
-        let pending = &mut maintenance.pending;
+        let pending = maintenance.changes();
         let leaves = LeafMerger::new(self, rules);
-        let mut merger = Merger { tree: self, work, leaves, pending };
+        let mut merger = Merger { tree: self, work, leaves, pending, has_restructured: false };
         let result = merger.merge_root().and_then(|()| merger.shrink_root());
         self.nodes.len.add(merger.leaves.added);
         result.map(|()| merger.work)
@@ -174,10 +176,15 @@ impl Merger<'_, '_> {
         match self.tree.nodes.node_of(slot, fences)? {
             Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, fences)),
             Node::Inner(inner) => {
+                let before = std::mem::take(&mut self.has_restructured);
                 let result = self.merge_inner(slot, &inner, fences);
                 if !matches!(result, Ok(Outcome::Same)) {
                     slot.mark(DIRTY_BELOW);
                 }
+                if self.has_restructured || result.is_err() {
+                    slot.mark(DIRTY_BELOW | OUTDATED);
+                }
+                self.has_restructured |= before;
                 result
             }
         }
@@ -238,6 +245,7 @@ impl Merger<'_, '_> {
         if nodes.len() == 1 {
             let (_, node) = nodes.remove(0);
             self.tree.replace(slot, Node::Inner(Arc::new(node)), None);
+            self.has_restructured = true;
             self.retire(&retired);
             return Ok(Outcome::Changed);
         }

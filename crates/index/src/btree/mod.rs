@@ -38,8 +38,10 @@ mod merge_leaf;
 pub(crate) mod node;
 mod options;
 mod path;
+mod pick;
 mod prune;
 mod read;
+mod records;
 mod relocate;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
@@ -47,6 +49,8 @@ mod slot;
 mod tree;
 mod walk;
 mod write_out;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod write_out_tests;
 
 use std::sync::Arc;
 

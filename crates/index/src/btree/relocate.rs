@@ -9,7 +9,7 @@ use super::node::entry::Stamped;
 use super::node::format::{Fences, Header, stored_fences};
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
-use super::slot::{DIRTY, DIRTY_BELOW, Node, Slot};
+use super::slot::{DIRTY, DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
 use crate::{IndexError, OutOfLine};
 
@@ -68,8 +68,16 @@ impl Tree {
         if !is_delta {
             disk.changed = Changed::Whole;
         }
-        slot.mark(DIRTY);
-        above.iter().for_each(|slot| slot.mark(DIRTY_BELOW));
+        match node {
+            Node::Leaf(_) => {
+                slot.mark(DIRTY);
+                above.iter().for_each(|slot| slot.mark(DIRTY_BELOW));
+            }
+            Node::Inner(_) => {
+                slot.mark(DIRTY | OUTDATED);
+                above.iter().for_each(|slot| slot.mark(DIRTY_BELOW | OUTDATED));
+            }
+        }
         Ok(Some(if is_delta { body.len() } else { node_bytes } as u64))
     }
 

@@ -37,6 +37,10 @@ pub(crate) const DIRTY_BELOW: u32 = 2;
 const REFERENCED: u32 = 4;
 /// The slot left the tree; stale readers may still find it.
 const RETIRED: u32 = 8;
+/// Of an inner node: its record does not name exactly the newest records of its children, or that of an inner node below
+/// it does not. Of a leaf: it has no record, or one that lacks what a pass has to write. A node above an outdated one is
+/// outdated, and outdated nodes are dirty (INV-IDX-11).
+pub(crate) const OUTDATED: u32 = 16;
 
 /// How many bytes of nodes the slots of one tree hold.
 #[derive(Debug, Default)]
@@ -196,7 +200,7 @@ impl Slot {
         let slot = Slot::on_disk(Lsn::NULL, residency);
         slot.charge(node.bytes());
         slot.word.store(node.into_word(), Ordering::Release);
-        slot.mark(DIRTY);
+        slot.mark(DIRTY | OUTDATED);
         slot
     }
 
@@ -352,7 +356,7 @@ impl Slot {
     }
 
     pub(crate) fn set_clean(&self) {
-        self.flags.fetch_and(!(DIRTY | DIRTY_BELOW), Ordering::Relaxed);
+        self.flags.fetch_and(!(DIRTY | DIRTY_BELOW | OUTDATED), Ordering::Relaxed);
         self.count_dirty(0);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use fulgurite_types::sync::FairMutex;
+use fulgurite_types::sync::{FairMutex, Mutex};
 use fulgurite_types::{Lsn, TableId};
 
 use super::evict::ClockHand;
@@ -20,6 +20,8 @@ pub(crate) struct Tree {
     pub nodes: Nodes,
     pub options: BTreeOptions,
     pub maintenance: FairMutex<Maintenance>,
+    /// Held while a pass ends, over its writes: it keeps other passes from ending, and nothing else waits for it.
+    pub ending: Mutex<()>,
 }
 
 /// Where a tree's nodes are: their records in the store, and how much of them is in memory.
@@ -35,6 +37,8 @@ pub(crate) struct Nodes {
 pub(crate) struct Maintenance {
     /// Account changes that no write-out has reported.
     pub pending: Pending,
+    /// Those since the end of a pass picked its nodes: the report of that end does not name them.
+    pub later: Option<Pending>,
     pub clock: ClockHand,
     /// How many passes of writing out began.
     pub passes: u64,
@@ -54,7 +58,13 @@ impl Tree {
             root_slot.set_clean();
         }
         let nodes = Nodes { table, store, residency, len: LenEstimate::new(root.is_null()) };
-        Tree { root: Arc::new(root_slot), nodes, options, maintenance: FairMutex::default() }
+        Tree {
+            root: Arc::new(root_slot),
+            nodes,
+            options,
+            maintenance: FairMutex::default(),
+            ending: Mutex::new(()),
+        }
     }
 }
 

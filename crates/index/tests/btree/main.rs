@@ -7,3 +7,4 @@ mod golden;
 mod model;
 mod support;
 mod threads;
+mod write_out;

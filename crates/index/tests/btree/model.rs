@@ -32,11 +32,13 @@ enum Step {
     /// A step of a pass that other work may interrupt; the first begins it.
     WriteSome {
         bytes_max: usize,
+        after: u64,
         meanwhile: Meanwhile,
     },
     /// Ends that pass.
     Finish {
-        fails: bool,
+        after: u64,
+        meanwhile: Meanwhile,
     },
     /// Opens the last root that was reported, as a crash would leave it, and merges again what it may lack.
     Reopen,
@@ -45,7 +47,7 @@ enum Step {
     },
 }
 
-/// What happens while a step writes its first record.
+/// What happens while a step, or the end, writes one of its records.
 #[derive(Clone, Debug)]
 enum Meanwhile {
     Nothing,
@@ -57,7 +59,7 @@ enum Meanwhile {
         keys: u64,
         span: u64,
     },
-    /// Another pass writes everything.
+    /// Another pass writes everything; while a pass ends, what another may write before it ends.
     WriteOut,
 }
 
@@ -83,9 +85,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..20_000).prop_map(|bytes_max| Step::Evict { bytes_max }),
         3 => Just(Step::WriteOut),
         1 => Just(Step::FailedWriteOut),
-        4 => (0usize..6000, meanwhile())
-            .prop_map(|(bytes_max, meanwhile)| Step::WriteSome { bytes_max, meanwhile }),
-        2 => prop::bool::weighted(0.1).prop_map(|fails| Step::Finish { fails }),
+        4 => (0usize..6000, 0u64..5, meanwhile()).prop_map(|(bytes_max, after, meanwhile)| {
+            Step::WriteSome { bytes_max, after, meanwhile }
+        }),
+        3 => (0u64..20, meanwhile()).prop_map(|(after, meanwhile)| Step::Finish { after, meanwhile }),
         1 => Just(Step::Reopen),
         1 => any::<u64>().prop_map(|seed| Step::FailedMerge { seed }),
     ]
@@ -231,38 +234,33 @@ impl World {
             }
             Step::WriteOut => self.write_out(),
             Step::FailedWriteOut => {
-                self.store.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
+                self.store.fail_writes_after(0);
                 let result = self.tree.write_out();
-                self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
+                self.store.fail_writes_after(u64::MAX);
                 // A clean or empty tree has nothing to write: writing it out does not fail.
                 if let Ok(report) = result {
                     assert_eq!(report.records_written, [0; 4]);
                     self.note(report, self.csn);
                 }
             }
-            Step::WriteSome { bytes_max, meanwhile } => self.write_some(bytes_max, meanwhile),
-            Step::Finish { fails } => {
-                let Some((pass, began_at)) = self.pass.take() else { return };
-                self.store.fail_writes.store(fails, std::sync::atomic::Ordering::Relaxed);
-                let finished = self.tree.finish_write_out(pass);
-                self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
-                if let Ok(report) = finished {
-                    self.note(report, began_at);
-                }
-            }
+            Step::WriteSome { bytes_max, after, meanwhile } => self.write_some(bytes_max, after, meanwhile),
+            Step::Finish { after, meanwhile } => self.finish(after, meanwhile),
             Step::Reopen => self.reopen(),
         }
     }
 
-    fn write_some(&mut self, bytes_max: usize, meanwhile: Meanwhile) {
-        let (mut pass, began_at) =
-            self.pass.take().unwrap_or_else(|| (self.tree.begin_write_out(), self.csn));
+    /// Has the store do work in the middle of a write, after so many others.
+    fn meanwhile(
+        &mut self,
+        after: u64,
+        meanwhile: Meanwhile,
+        write_out: impl FnOnce(BTree) + Send + 'static,
+    ) {
         let tree = self.tree.clone();
-        let report = Arc::new(Mutex::new(None));
-        let work: Option<Box<dyn FnOnce() + Send>> = match meanwhile {
+        let work: Option<Work> = match meanwhile {
             Meanwhile::Nothing => None,
             Meanwhile::Fails => {
-                self.store.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
+                self.store.fail_writes_after(after);
                 None
             }
             Meanwhile::Merge { seed, keys, span } => {
@@ -271,28 +269,58 @@ impl World {
                 let rules = rules(self.csn, &self.snapshots);
                 Some(Box::new(move || merge(&tree, &batch, &rules)))
             }
-            Meanwhile::WriteOut => {
-                let report = report.clone();
-                Some(Box::new(move || *report.lock().unwrap() = Some(tree.write_out().unwrap())))
-            }
+            Meanwhile::WriteOut => Some(Box::new(move || write_out(tree))),
         };
-        *self.store.meanwhile.lock().unwrap() = work;
+        *self.store.meanwhile.lock().unwrap() = work.map(|work| (after, work));
+    }
+
+    /// If there were fewer writes, the work happens now.
+    fn end_meanwhile(&mut self) {
+        self.store.fail_writes_after(u64::MAX);
+        let left = self.store.meanwhile.lock().unwrap().take();
+        if let Some((_, work)) = left {
+            work();
+        }
+    }
+
+    fn write_some(&mut self, bytes_max: usize, after: u64, meanwhile: Meanwhile) {
+        let (mut pass, began_at) =
+            self.pass.take().unwrap_or_else(|| (self.tree.begin_write_out(), self.csn));
+        let report = Arc::new(Mutex::new(None));
+        let into = report.clone();
+        self.meanwhile(after, meanwhile, move |tree| *into.lock().unwrap() = Some(tree.write_out().unwrap()));
         let written = self.tree.write_some(&mut pass, bytes_max);
-        self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
         // After an error the caller gives the pass up.
         if let Ok(changes) = written {
             self.book(changes);
             self.pass = Some((pass, began_at));
         }
-        // If there was nothing to write, it happens now.
-        let left = self.store.meanwhile.lock().unwrap().take();
-        if let Some(work) = left {
-            work();
-        }
+        self.end_meanwhile();
         let report: Option<WriteOutReport> = report.lock().unwrap().take();
         if let Some(report) = report {
             self.note(report, self.csn);
         }
+    }
+
+    /// Ends the pass. Merges may go on meanwhile, and another pass may write what a pass writes before it ends: the
+    /// report is about the tree that the root names.
+    fn finish(&mut self, after: u64, meanwhile: Meanwhile) {
+        let Some((pass, began_at)) = self.pass.take() else { return };
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let into = changes.clone();
+        self.meanwhile(after, meanwhile, move |tree| {
+            let mut pass = tree.begin_write_out();
+            while !pass.is_done() {
+                into.lock().unwrap().extend(tree.write_some(&mut pass, 2000).unwrap());
+            }
+        });
+        let finished = self.tree.finish_write_out(pass);
+        self.book(std::mem::take(&mut changes.lock().unwrap()));
+        if let Ok(report) = finished {
+            self.note(report, began_at);
+        }
+        self.end_meanwhile();
+        self.book(std::mem::take(&mut changes.lock().unwrap()));
     }
 
     fn reopen(&mut self) {

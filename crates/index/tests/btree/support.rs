@@ -14,21 +14,31 @@ use fulgurite_types::{Csn, Lsn, TableId};
 
 pub const TABLE: TableId = TableId(7);
 
+pub type Work = Box<dyn FnOnce() + Send>;
+
 /// Keeps node records in memory; a few records a segment.
 #[derive(Default)]
 pub struct MemStore {
     pub records: Mutex<BTreeMap<Lsn, (NodeKind, Vec<u8>)>>,
     written: AtomicU64,
     pub reads: AtomicU64,
-    pub fail_writes: AtomicBool,
+    /// How many writes succeed before they fail.
+    writes_left: AtomicU64,
     pub fail_reads: AtomicBool,
-    /// Runs once, in the middle of the next write.
-    pub meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Runs once, in the middle of a write after so many others.
+    pub meanwhile: Mutex<Option<(u64, Work)>>,
 }
 
 impl MemStore {
     pub fn new() -> Arc<MemStore> {
-        Arc::default()
+        let store = MemStore::default();
+        store.fail_writes_after(u64::MAX);
+        Arc::new(store)
+    }
+
+    /// Lets so many writes succeed; then they fail.
+    pub fn fail_writes_after(&self, writes: u64) {
+        self.writes_left.store(writes, Ordering::Relaxed);
     }
 }
 
@@ -43,15 +53,26 @@ impl NodeStore for MemStore {
     }
 
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
-        if self.fail_writes.load(Ordering::Relaxed) {
+        let left = self.writes_left.fetch_sub(1, Ordering::Relaxed);
+        if left == 0 {
+            self.writes_left.store(0, Ordering::Relaxed);
             return Err("writes fail".into());
         }
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let lsn = Lsn::new(1 + (number / 5) as u32, 64 + (number % 5) as u32 * 100_000);
         assert_eq!(body[0], kind as u8);
-        let meanwhile = self.meanwhile.lock().unwrap().take();
-        if let Some(meanwhile) = meanwhile {
-            meanwhile();
+        let meanwhile = {
+            let mut meanwhile = self.meanwhile.lock().unwrap();
+            match &mut *meanwhile {
+                Some((writes @ 1.., _)) => {
+                    *writes -= 1;
+                    None
+                }
+                work => work.take(),
+            }
+        };
+        if let Some((_, work)) = meanwhile {
+            work();
         }
         self.records.lock().unwrap().insert(lsn, (kind, body.to_vec()));
         Ok(lsn)

@@ -117,14 +117,15 @@ impl Inner {
         Ok((Inner { body, level, slots_at, heap_at, prefix_len, children }, entries))
     }
 
-    /// The body of this node's record, with `entries` as the tree's entry count and the children's current LSNs.
-    pub(crate) fn encode(&self, entries: u64) -> Vec<u8> {
+    /// The body of this node's record, with `entries` as the tree's entry count, that names the children's records at
+    /// `lsns`.
+    pub(crate) fn encode(&self, entries: u64, lsns: impl ExactSizeIterator<Item = Lsn>) -> Vec<u8> {
+        assert_eq!(lsns.len(), self.children.len(), "each child has a record");
         let mut body = self.body.to_vec();
         body[24..32].copy_from_slice(&entries.to_le_bytes());
         let children_at = self.heap_at - self.children.len() * CHILD_BYTES;
-        let lsns = body[children_at..self.heap_at].as_chunks_mut::<CHILD_BYTES>().0;
-        for (bytes, child) in lsns.iter_mut().zip(&self.children) {
-            let lsn = child.lsn();
+        let named = body[children_at..self.heap_at].as_chunks_mut::<CHILD_BYTES>().0;
+        for (bytes, lsn) in named.iter_mut().zip(lsns) {
             assert!(!lsn.is_null(), "children are written before their parents");
             *bytes = lsn.0.to_le_bytes();
         }

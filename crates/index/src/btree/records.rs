@@ -1,0 +1,98 @@
+//! Writes the records of nodes.
+
+use fulgurite_types::Lsn;
+
+use super::account::{Changed, DiskState, count, count_extents};
+use super::node::delta;
+use super::node::inner::Inner;
+use super::node::leaf::Leaf;
+use super::options::DeltaShape;
+use super::tree::Tree;
+use crate::{AccountChange, IndexError, NodeKind};
+
+/// A record that was written.
+pub(crate) struct Written {
+    pub kind: NodeKind,
+    pub lsn: Lsn,
+    pub disk: DiskState,
+}
+
+impl Tree {
+    /// Writes an inner node whose children have their records at `lsns`.
+    pub(crate) fn write_inner(
+        &self,
+        inner: &Inner,
+        lsns: impl ExactSizeIterator<Item = Lsn>,
+        is_root: bool,
+        pass: u64,
+    ) -> Result<Written, IndexError> {
+        let entries = if is_root { self.nodes.len.get() } else { 0 };
+        self.write_whole(NodeKind::Internal, &inner.encode(entries, lsns), Vec::new(), pass)
+    }
+
+    /// Writes a leaf whose newest record has the state `last`.
+    pub(crate) fn write_leaf(
+        &self,
+        leaf: &Leaf,
+        last: Option<&DiskState>,
+        pass: u64,
+    ) -> Result<Written, IndexError> {
+        if let Some(written) = self.write_delta(leaf, last, pass)? {
+            return Ok(written);
+        }
+        let mut counted = Vec::new();
+        count_extents(leaf, &mut counted);
+        self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)
+    }
+
+    fn write_whole(
+        &self,
+        kind: NodeKind,
+        body: &[u8],
+        mut counted: Vec<AccountChange>,
+        pass: u64,
+    ) -> Result<Written, IndexError> {
+        let full = self.write(kind, body)?;
+        let full_bytes = self.nodes.store.node_bytes(body.len());
+        count(&mut counted, full.segment(), i64::from(full_bytes));
+        let changed = Changed::Keys(Vec::new());
+        let disk = DiskState { full, full_bytes, deltas: 0, changed, counted, pass };
+        Ok(Written { kind, lsn: full, disk })
+    }
+
+    /// Writes a leaf delta record if the leaf has a full record and the rule prefers it.
+    fn write_delta(
+        &self,
+        leaf: &Leaf,
+        last: Option<&DiskState>,
+        pass: u64,
+    ) -> Result<Option<Written>, IndexError> {
+        let Some(last) = last.filter(|last| last.deltas < self.options.max_deltas) else { return Ok(None) };
+        let Changed::Keys(keys) = &last.changed else { return Ok(None) };
+        let deltas = last.deltas + 1;
+        let delta = delta::encode(leaf, self.nodes.table, last.full, deltas, keys);
+        let shape = DeltaShape {
+            leaf_bytes: leaf.bytes().len() as u64,
+            leaf_entries: leaf.count() as u64,
+            delta_bytes: delta.body.len() as u64,
+            delta_entries: delta.entries as u64,
+        };
+        if !self.options.delta_rule.prefers_delta(&shape) {
+            return Ok(None);
+        }
+        let lsn = self.write(NodeKind::LeafDelta, &delta.body)?;
+        let mut counted = Vec::new();
+        count_extents(leaf, &mut counted);
+        count(&mut counted, last.full.segment(), i64::from(last.full_bytes));
+        count(&mut counted, lsn.segment(), i64::from(self.nodes.store.node_bytes(delta.body.len())));
+        let DiskState { full, full_bytes, .. } = *last;
+        let changed = Changed::Keys(keys.clone());
+        let disk = DiskState { full, full_bytes, deltas, changed, counted, pass };
+        Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, disk }))
+    }
+
+    fn write(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, IndexError> {
+        let failed = |source| IndexError::Store { table: self.nodes.table, lsn: Lsn::NULL, source };
+        self.nodes.store.write_node(kind, body).map_err(failed)
+    }
+}
