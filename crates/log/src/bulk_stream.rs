@@ -1,5 +1,7 @@
 //! The bulk stream: large records, synced on demand, never scanned by recovery.
 
+mod long_record;
+
 use crate::error::LogError;
 use crate::format::{
     BULK_HEADER_BYTES, BulkHeader, BulkKind, GROUP_HEADER_BYTES, GroupHeader, SEGMENT_DATA_START,
@@ -29,6 +31,8 @@ struct State {
     /// Segments with writes that no sync has covered.
     unsynced: Vec<Arc<Segment>>,
     appended: BulkPosition,
+    /// Whether the next record begins another segment, although this one may have room.
+    is_left: bool,
 }
 
 /// A position in the bulk stream: all bytes that were appended before it. Later positions are greater.
@@ -49,7 +53,8 @@ impl State {
     }
 
     fn room(&self) -> u32 {
-        self.segment.as_ref().map_or(0, |segment| segment.bytes - self.append_at())
+        let open = self.segment.as_ref().filter(|_| !self.is_left);
+        open.map_or(0, |segment| segment.bytes - self.append_at())
     }
 }
 
@@ -59,6 +64,8 @@ pub(crate) struct BulkStream {
     /// Held during a sync, so that a second one waits for what the first is syncing.
     syncing: Mutex<()>,
     state: Mutex<State>,
+    /// Held while a long record is written.
+    long: Mutex<()>,
     /// The [`BulkPosition`] up to which everything is durable.
     synced: AtomicU64,
     /// The [`BulkPosition`] that frames of the commit stream depend on (INV-LOG-16).
@@ -94,6 +101,7 @@ impl BulkStream {
             segments,
             syncing: Mutex::new(()),
             state: Mutex::default(),
+            long: Mutex::new(()),
             synced: AtomicU64::new(0),
             required: AtomicU64::new(0),
         }
@@ -101,6 +109,7 @@ impl BulkStream {
 
     /// Returns when no thread is writing or syncing.
     pub fn wait_for_writers(&self) {
+        drop(self.long.lock());
         drop(self.syncing.lock());
         drop(self.state.lock());
     }
@@ -132,10 +141,14 @@ impl BulkStream {
     ) -> Result<Appended, LogError> {
         let body: usize = pieces.iter().map(|piece| piece.len()).sum();
         let max = self.shared.options.bulk_bytes_max();
+        let whole_segment = self.shared.options.segment_body_max();
         let body_bytes = u32::try_from(body)
             .ok()
             .filter(|&bytes| bytes <= max)
             .ok_or(LogError::TooLarge { what: "a bulk record", bytes: body as u64, max: max.into() })?;
+        if body_bytes > whole_segment {
+            return self.append_long(kind, (pieces, body_bytes), on_append, next);
+        }
         let bytes = bulk_record_bytes(body_bytes);
         let mut state = self.state.lock();
         self.shared.check_usable()?;
@@ -163,21 +176,24 @@ impl BulkStream {
             self.write(&mut state)?;
         }
         drop(state);
-        add(&self.shared.stats.bulk_records, 1);
-        add(&self.shared.stats.bulk_bytes, u64::from(bytes));
-        match kind {
-            BulkKind::InternalNode | BulkKind::LeafNode => {
-                add(&self.shared.stats.node_bytes, u64::from(bytes))
-            }
-            BulkKind::LeafDelta => add(&self.shared.stats.leaf_delta_bytes, u64::from(bytes)),
-            BulkKind::Chunk => add(&self.shared.stats.chunk_bytes, u64::from(bytes)),
-            BulkKind::Checkpoint | BulkKind::MemtableRun => {}
-        }
+        self.count(kind, bytes);
         // Not left to the log thread: that may be in a user's callback, which may wait for this thread.
         if mark.0.saturating_sub(self.synced.load(SeqCst)) >= UNSYNCED_BYTES_MAX {
             self.sync_usable(mark)?;
         }
         Ok(Appended { lsn, mark })
+    }
+
+    fn count(&self, kind: BulkKind, bytes: u32) {
+        let stats = &self.shared.stats;
+        add(&stats.bulk_records, 1);
+        add(&stats.bulk_bytes, bytes.into());
+        match kind {
+            BulkKind::InternalNode | BulkKind::LeafNode => add(&stats.node_bytes, bytes.into()),
+            BulkKind::LeafDelta => add(&stats.leaf_delta_bytes, bytes.into()),
+            BulkKind::Chunk => add(&stats.chunk_bytes, bytes.into()),
+            BulkKind::Checkpoint | BulkKind::MemtableRun => {}
+        }
     }
 
     /// Leaves the open segment.
@@ -192,6 +208,7 @@ impl BulkStream {
         state.written = SEGMENT_DATA_START;
         state.buffer.extend_from_slice(&header.encode(&[]));
         state.segment = Some(next);
+        state.is_left = false;
         Ok(())
     }
 

@@ -66,8 +66,9 @@ impl Default for LogOptions {
 }
 
 const SEGMENT_BYTES_FLOOR: u32 = 16 * 1024;
-const SEGMENT_BYTES_CEILING: u32 = 1 << 30;
-const BLOCK_BYTES: u32 = 4096;
+/// No segment is longer, whatever the options say.
+pub(crate) const SEGMENT_BYTES_CEILING: u32 = 1 << 30;
+pub(crate) const BLOCK_BYTES: u32 = 4096;
 
 impl LogOptions {
     /// Reports every option that is out of range, all at once.
@@ -113,14 +114,24 @@ impl LogOptions {
         self.segment_bytes_min / 8
     }
 
-    /// Longest body of a bulk record in bytes: as long as the largest segment can hold. A leaf gets that long if many
-    /// snapshots each keep a version of one key.
+    /// Longest body of a bulk record in bytes, whatever the sizes of segments: one that no segment of these sizes holds gets
+    /// a longer one for itself. A leaf gets that long if many snapshots each keep a version of one key.
     pub fn bulk_bytes_max(&self) -> u32 {
-        self.segment_bytes_max - SEGMENT_DATA_START - GROUP_HEADER_BYTES - bulk_record_bytes(0)
+        body_max(SEGMENT_BYTES_CEILING)
+    }
+
+    /// Longest body of a bulk record that the largest of these segments holds.
+    pub(crate) fn segment_body_max(&self) -> u32 {
+        body_max(self.segment_bytes_max)
     }
 
     /// The most bytes that one admission can take of a segment: a group of its own.
     pub(crate) fn charge_max(&self) -> u32 {
         group_charge(self.frame_bytes_max() + self.local_bytes_max())
     }
+}
+
+/// The longest body of a bulk record in a segment of `bytes`.
+fn body_max(bytes: u32) -> u32 {
+    bytes - SEGMENT_DATA_START - GROUP_HEADER_BYTES - bulk_record_bytes(0)
 }

@@ -23,6 +23,7 @@ use super::reserve::OPENING_FILES;
 use super::{Segment, Segments};
 use crate::error::LogError;
 use crate::format::{GroupHeader, SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
+use crate::options::BLOCK_BYTES;
 use crate::shared::Shared;
 use crate::stats::{Counters, add};
 use crate::threads::RETRY;
@@ -201,6 +202,8 @@ impl Segments {
         }
         let bytes = match self.wanted_bytes(taken) {
             bytes if bytes >= bytes_min => bytes,
+            // A long record gets a segment of its own size.
+            _ if bytes_min > self.options.segment_bytes_max => bytes_min.next_multiple_of(BLOCK_BYTES),
             _ => bytes_min.next_power_of_two().min(self.options.segment_bytes_max),
         };
         let spare = self.take_spare(maker, bytes);

@@ -187,7 +187,9 @@ impl Segments {
         {
             return self.keep_freed(&mut maker, segment);
         }
-        if keep && is_unread && maker.spare.len() < self.options.ready_segments {
+        // A long record's segment fits no other.
+        let is_long = segment.bytes > self.options.segment_bytes_max;
+        if keep && is_unread && !is_long && maker.spare.len() < self.options.ready_segments {
             maker.spare.push(segment);
             return Ok(());
         }

@@ -3,7 +3,10 @@
 use crate::support::*;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, LogError, ReplayFrom, ScanItem, Stream, scan_segment};
+use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, Log, LogError, ReplayFrom, ScanItem, Stream, scan_segment};
+use fulgurite_types::Lsn;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 #[test]
 fn records_are_read_from_the_buffer_and_from_the_file() {
@@ -101,14 +104,145 @@ fn a_record_may_be_as_long_as_the_largest_segment() {
     let env = SimEnv::new(1);
     let log = create(&env);
     log.append_bulk(BulkKind::LeafNode, &[b"small"]).expect("there is room");
-    let max = log.options().bulk_bytes_max();
-    let bodies = [max, log.options().segment_bytes_min, max].map(|bytes| vec![bytes as u8; bytes as usize]);
+    let headers = 4096 + 72 + BULK_HEADER_BYTES;
+    let max = log.options().segment_bytes_max - headers;
+    let bodies =
+        [max, log.options().segment_bytes_min, max, max + 1].map(|bytes| vec![bytes as u8; bytes as usize]);
     let append = |body| log.append_bulk(BulkKind::LeafNode, &[body]).expect("there is room");
     let records: Vec<_> = bodies.iter().map(|body| append(body)).collect();
     log.sync_bulk().expect("nothing fails");
     for (lsn, body) in records.iter().zip(&bodies) {
         assert_eq!(&log.read_bulk(*lsn).expect("it is there").body, body);
     }
-    let over = vec![0; max as usize + 1];
-    assert!(matches!(log.append_bulk(BulkKind::LeafNode, &[&over]), Err(LogError::TooLarge { .. })));
+}
+
+#[test]
+fn a_record_longer_than_a_gibibyte_is_refused() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let piece = vec![0; 1 << 20];
+    let pieces = vec![&piece[..]; 1 << 10];
+    let appended = log.append_bulk(BulkKind::LeafNode, &pieces);
+    assert!(matches!(appended, Err(LogError::TooLarge { bytes, max, .. }) if max < bytes), "{appended:?}");
+    log.append_bulk(BulkKind::LeafNode, &[b"small"]).expect("there is room");
+}
+
+/// Two records that no segment of the options holds, and short ones before, between and after them.
+fn append_long_records(log: &Log) -> Vec<(Lsn, Vec<u8>)> {
+    let bodies = [100, 33 * 1024, 7, 3_000_001, 40].map(|bytes: usize| vec![bytes as u8; bytes]);
+    let append = |body: Vec<u8>| {
+        let (left, right) = body.split_at(body.len() / 3);
+        (log.append_bulk(BulkKind::LeafNode, &[left, right]).expect("there is room"), body)
+    };
+    bodies.map(append).into_iter().collect()
+}
+
+#[test]
+fn a_long_record_has_a_segment_of_its_own() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let records = append_long_records(&log);
+    let segments: Vec<u32> = records.iter().map(|(lsn, _)| lsn.segment()).collect();
+    assert!(
+        segments.is_sorted_by(|a, b| a < b),
+        "segment numbers rise, and each long record has one: {segments:?}"
+    );
+    for (lsn, body) in &records {
+        assert_eq!(&log.read_bulk(*lsn).expect("it is there").body, body);
+    }
+    log.sync_bulk().expect("nothing fails");
+    let infos = log.segments();
+    for (lsn, body) in [&records[1], &records[3]] {
+        let info = infos.iter().find(|info| info.number == lsn.segment()).expect("listed");
+        assert_eq!((info.stream, info.open), (Some(Stream::Bulk), false));
+        assert_eq!(info.bytes, (info.used_bytes).next_multiple_of(4096));
+        assert!(info.used_bytes as usize - body.len() < 4096 + 200);
+        let scan = scan_segment(env.disk(), &segment_path(lsn.segment())).expect("readable");
+        let bodies = scan.items.iter().filter(|item| matches!(item, ScanItem::Bulk { .. })).count();
+        assert_eq!((scan.stream, bodies, scan.problems.len()), (Some(Stream::Bulk), 1, 0));
+    }
+}
+
+#[test]
+fn a_long_record_is_durable_when_its_append_returns() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let records = append_long_records(&log);
+    drop(log);
+    let env = env.crash(CrashKind::PowerCut, 1);
+    let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
+    for (lsn, body) in [&records[1], &records[3]] {
+        assert_eq!(&log.read_bulk(*lsn).expect("it was synced").body, body);
+    }
+    append_long_records(&log);
+}
+
+/// INV-LOG-23: the stream is not locked while a long record has its segment, and what a commit may have to sync has nothing
+/// of the record.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a thread that is left alone if it waits for ever")]
+fn others_append_and_sync_while_a_long_record_is_written() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let long = vec![5; 100_000];
+    let mut short = None;
+    let on_segment = |_| {
+        let ((done, wait), other) = (mpsc::channel(), log.clone());
+        std::thread::spawn(move || {
+            let lsn = other.append_bulk(BulkKind::LeafNode, &[b"short"]).expect("there is room");
+            other.sync_bulk().expect("nothing fails");
+            done.send(lsn)
+        });
+        short = Some(wait.recv_timeout(Duration::from_secs(20)).expect("it waits for the long record"));
+    };
+    let (lsn, mark) = log.append_chunk(log.new_spill(), 0, &long, on_segment).expect("there is room");
+    assert_eq!(log.read_bytes(lsn, long.len() as u32).expect("it is there"), long);
+    let syncs = env.faults().sync_count();
+    log.sync_bulk_to(mark).expect("nothing fails");
+    assert_eq!(env.faults().sync_count(), syncs, "it is durable already");
+    assert_eq!(log.read_bulk(short.expect("it was appended")).expect("it is there").body, b"short");
+}
+
+/// A crash, or an error, at each write and sync of a long record: the log opens, and what was appended before is there.
+#[test]
+fn a_crash_anywhere_in_a_long_record_leaves_the_log_whole() {
+    let appended = |env: &Arc<SimEnv>| {
+        let log = create(env);
+        let first = log.append_bulk(BulkKind::LeafNode, &[b"first"]).expect("there is room");
+        log.sync_bulk().expect("nothing fails");
+        (log, first)
+    };
+    let counting = SimEnv::new(1);
+    let (log, _) = appended(&counting);
+    let from = counting.faults().op_count();
+    append_long_records(&log);
+    let to = counting.faults().op_count();
+    for at in from..to {
+        for kind in [CrashKind::Kill, CrashKind::PowerCut] {
+            let env = SimEnv::new(1);
+            let (log, first) = appended(&env);
+            env.faults().crash_at(at);
+            let outcome =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| append_long_records(&log)));
+            assert!(outcome.is_err(), "operation {at} does not exist");
+            drop(log);
+            let env = env.crash(kind, at);
+            let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
+            assert_eq!(log.read_bulk(first).expect("it was synced").body, b"first");
+            append_long_records(&log);
+        }
+    }
+}
+
+#[test]
+fn the_file_of_a_long_record_is_removed_when_its_segment_is_freed() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let records = append_long_records(&log);
+    for (lsn, _) in [&records[1], &records[3]] {
+        log.free_segment(lsn.segment()).expect("it is sealed");
+        assert!(env.list_raw().iter().all(|(path, _)| *path != segment_path(lsn.segment())));
+    }
+    let longest = env.list_raw().into_iter().map(|(_, bytes)| bytes).max();
+    assert_eq!(longest, Some(log.options().segment_bytes_max.into()));
 }
