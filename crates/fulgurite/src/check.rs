@@ -211,7 +211,8 @@ impl TreeVisitor for Checker<'_> {
     fn problem(&mut self, error: IndexError) -> Result<(), IndexError> {
         self.damaged = true;
         match error {
-            error @ (IndexError::Corrupt { .. } | IndexError::WouldBlock) => {
+            error
+            @ (IndexError::Corrupt { .. } | IndexError::LeafTooLong { .. } | IndexError::WouldBlock) => {
                 self.report.problem(error.to_string())
             }
             IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {

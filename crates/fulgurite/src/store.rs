@@ -44,4 +44,8 @@ impl NodeStore for LogNodeStore {
     fn node_bytes(&self, body_len: usize) -> u32 {
         (BULK_HEADER_BYTES as usize + body_len).next_multiple_of(8) as u32
     }
+
+    fn body_bytes_max(&self) -> usize {
+        self.log.options().bulk_bytes_max() as usize
+    }
 }

@@ -22,6 +22,10 @@ pub trait NodeStore: Send + Sync {
     }
     /// How many bytes of the log a node record of `body_len` bytes occupies, as the accounts count it.
     fn node_bytes(&self, body_len: usize) -> u32;
+    /// The longest body of a node record, in bytes.
+    fn body_bytes_max(&self) -> usize {
+        u32::MAX as usize
+    }
 }
 
 /// The kinds of node records. The numbers are on disk and never change.
@@ -60,6 +64,18 @@ pub enum IndexError {
         /// The wrong field and its offset.
         what: String,
     },
+    /// A leaf is longer than the longest record, because snapshots keep so many versions of one key. It is not written;
+    /// it can be when enough of the snapshots are closed.
+    LeafTooLong {
+        /// The table.
+        table: TableId,
+        /// The key.
+        key: Vec<u8>,
+        /// Bytes of the leaf.
+        bytes: usize,
+        /// Bytes of the longest record.
+        bytes_max: usize,
+    },
     /// The result needs a read from the store, and the caller allowed none.
     WouldBlock,
 }
@@ -80,6 +96,11 @@ impl fmt::Display for IndexError {
             IndexError::Corrupt { table, lsn, what } => {
                 write!(f, "table {table}: the node record at {lsn} is damaged: {what}")
             }
+            IndexError::LeafTooLong { table, key, bytes, bytes_max } => write!(
+                f,
+                "table {table}: the versions of key \"{}\" take {bytes} bytes, and no record is longer than {bytes_max}",
+                key.escape_ascii()
+            ),
             IndexError::WouldBlock => f.write_str("the result needs a read from the store"),
         }
     }
@@ -89,7 +110,7 @@ impl std::error::Error for IndexError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             IndexError::Store { source, .. } => Some(source.as_ref()),
-            IndexError::Corrupt { .. } | IndexError::WouldBlock => None,
+            IndexError::Corrupt { .. } | IndexError::LeafTooLong { .. } | IndexError::WouldBlock => None,
         }
     }
 }

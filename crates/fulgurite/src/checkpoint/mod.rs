@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fulgurite_env::Env;
-use fulgurite_index::Base;
+use fulgurite_index::{Base, IndexError};
 use fulgurite_log::{CommitLog, Log};
 use fulgurite_types::{Csn, Lsn, TableId};
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ use self::record::{CheckpointRecord, TableRecord};
 use crate::catalog::{Catalog, TableState};
 use crate::clock::Clock;
 use crate::commit::Pipeline;
-use crate::error::OrError;
+use crate::error::{OrError, readable};
 use crate::files::Files;
 use crate::hooks::Hooks;
 use crate::merger::{Horizon, Merger};
@@ -108,6 +108,22 @@ struct Boundary {
 /// At most the bytes of nodes that a checkpoint would write of a table, and about what is not merged yet.
 fn unwritten_bytes(table: &TableState) -> u64 {
     table.index.base().dirty_bytes() + table.index.memtables().bytes()
+}
+
+/// The error for a tree that cannot be written out.
+fn unwritten(table: &TableState, error: IndexError) -> Error {
+    match error {
+        IndexError::LeafTooLong { key, bytes, bytes_max, .. } => Error::Refused {
+            what: format!(
+                "no checkpoint can be written: open snapshots keep {bytes} bytes of versions of the key {} of table `{}`, \
+                 and a record holds {bytes_max}. Close the oldest snapshots and transactions; then checkpoints \
+                 succeed again",
+                readable(&key),
+                table.name(),
+            ),
+        },
+        error => Error::of_index(error),
+    }
 }
 
 impl Checkpointer {
@@ -316,13 +332,13 @@ impl Checkpointer {
         let mut looked_ns = 0;
         while !pass.is_done() && tree.dirty_bytes() > 0 {
             let before = pass.picked_bytes();
-            let changes = tree.write_some(&mut pass, STEP_BYTES).or_error()?;
+            let changes = tree.write_some(&mut pass, STEP_BYTES).map_err(|error| unwritten(table, error))?;
             space.lock().accounts.change(table.id, &changes);
             pacer.wrote(pass.picked_bytes() - before);
             pacer.keep_pace(|| self.look(&mut looked_ns));
             hooks.reached("checkpoint step");
         }
-        let report = tree.finish_write_out(pass).or_error()?;
+        let report = tree.finish_write_out(pass).map_err(|error| unwritten(table, error))?;
         let mut space = space.lock();
         space.accounts.change(table.id, &report.accounts);
         space.accounts.wrote(table.id, report.root);
@@ -418,5 +434,25 @@ impl Checkpointer {
             return pipeline.check_log();
         }
         superblock.write(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_that_is_too_long_is_named_with_what_to_do() {
+        let env = fulgurite_env::SimEnv::new(1);
+        let db = crate::Database::open_with(env, "/data", crate::Options::default(), |_| {}).unwrap();
+        let table = db.table("jobs").unwrap().state;
+        let (key, bytes, bytes_max) = (b"next\x00".to_vec(), 1 << 31, 1 << 30);
+        let error = unwritten(&table, IndexError::LeafTooLong { table: table.id, key, bytes, bytes_max });
+        let Error::Refused { what } = &error else { panic!("{error:?}") };
+        for words in
+            ["0x6e65787400", "`jobs`", "2147483648 bytes", "1073741824", "Close the oldest snapshots"]
+        {
+            assert!(what.contains(words), "{words}: {what}");
+        }
     }
 }

@@ -34,6 +34,7 @@ impl Error {
                     source,
                 },
             },
+            error @ IndexError::LeafTooLong { .. } => Error::Refused { what: error.to_string() },
             IndexError::WouldBlock => Error::WouldBlock,
             IndexError::Corrupt { table, lsn, what } => {
                 let mut damage = Damage::new(format!("the node record of table {table} there: {what}"));

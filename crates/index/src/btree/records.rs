@@ -40,6 +40,12 @@ impl Tree {
         if let Some(written) = self.write_delta(leaf, last, pass)? {
             return Ok(written);
         }
+        let (bytes, bytes_max) = (leaf.bytes().len(), self.nodes.store.body_bytes_max());
+        if bytes > bytes_max {
+            // Leaves with more than one key are cut long before.
+            let key = leaf.entry(0).key.to_vec();
+            return Err(IndexError::LeafTooLong { table: self.nodes.table, key, bytes, bytes_max });
+        }
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
         self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)

@@ -104,6 +104,7 @@ fn check(result: Result<usize, IndexError>) -> bool {
         }
         Err(IndexError::Store { .. }) => true,
         Err(IndexError::WouldBlock) => panic!("reads were allowed"),
+        Err(error @ IndexError::LeafTooLong { .. }) => panic!("{error}"),
     }
 }
 

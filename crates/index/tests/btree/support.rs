@@ -22,6 +22,7 @@ pub struct MemStore {
     pub records: Mutex<BTreeMap<Lsn, (NodeKind, Vec<u8>)>>,
     written: AtomicU64,
     pub reads: AtomicU64,
+    pub body_bytes_max: AtomicU64,
     /// How many writes succeed before they fail.
     writes_left: AtomicU64,
     pub fail_reads: AtomicBool,
@@ -33,6 +34,7 @@ impl MemStore {
     pub fn new() -> Arc<MemStore> {
         let store = MemStore::default();
         store.fail_writes_after(u64::MAX);
+        store.body_bytes_max.store(u64::MAX, Ordering::Relaxed);
         Arc::new(store)
     }
 
@@ -80,6 +82,10 @@ impl NodeStore for MemStore {
 
     fn node_bytes(&self, body_len: usize) -> u32 {
         body_len as u32 + 32
+    }
+
+    fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max.load(Ordering::Relaxed) as usize
     }
 }
 

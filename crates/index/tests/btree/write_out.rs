@@ -1,11 +1,12 @@
 //! What happens beside each write of a pass that writes a tree out (INV-IDX-11).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
-use fulgurite_index::{AccountChange, Base};
-use fulgurite_types::Lsn;
+use fulgurite_index::{AccountChange, Base, IndexError};
+use fulgurite_types::{KeySpan, Lsn};
 
 use crate::support::*;
 
@@ -174,4 +175,33 @@ fn steps_leave_out_nothing() {
         assert_eq!(world.tree.dirty_bytes(), 0);
         assert!(world.written(root) == world.rows, "in steps of {bytes_max} bytes");
     }
+}
+
+/// A leaf that no record holds is named by its key, and is written when the snapshots that keep its versions are closed.
+#[test]
+fn a_leaf_that_is_too_long_is_named() {
+    let mut world = World::new();
+    let root = world.write_out(2000);
+    world.store.body_bytes_max.store(2000, Ordering::Relaxed);
+    let key = b"000100\xff".to_vec();
+    let versions: Vec<Put> = (2..100).rev().map(|csn| Put::value(csn, [0; 30])).collect();
+    let snapshots: Vec<u64> = (2..100).collect();
+    merge(&world.tree, &Batch::from([(key.clone(), versions)]), &rules(100, &snapshots));
+    let refused = |error: IndexError| match error {
+        IndexError::LeafTooLong { table, key: named, bytes, bytes_max } => {
+            assert_eq!((table, &named, bytes_max), (TABLE, &key, 2000));
+            assert!(bytes > 98 * 30);
+        }
+        error => panic!("{error}"),
+    };
+    refused(world.tree.write_out().unwrap_err());
+    let mut pass = world.tree.begin_write_out();
+    refused(world.tree.write_some(&mut pass, 1 << 20).unwrap_err());
+    assert_eq!(world.tree.written_root(), root);
+
+    world.tree.purge(KeySpan::new(&b""[..], None), &rules(100, &[])).unwrap();
+    world.rows.insert(key, 99);
+    let root = world.write_out(2000);
+    assert_eq!(world.tree.dirty_bytes(), 0);
+    assert!(world.written(root) == world.rows);
 }
