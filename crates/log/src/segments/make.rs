@@ -117,7 +117,7 @@ impl Segments {
             let tried = maker.next_number != next_number;
             let is_refused = tried && matches!(made, Err(LogError::NoSpace { .. }));
             // The disk has less than it reports, but perhaps enough for a smaller segment.
-            if !is_refused || wanted.from != From::Disk || !self.want_smaller(wanted.bytes_min) {
+            if !is_refused || wanted.from != From::Disk || !self.want_smaller(wanted) {
                 break (made, is_refused);
             }
         };
@@ -130,18 +130,17 @@ impl Segments {
         made.map_err(|error| fail_if_taken(error, shared))
     }
 
-    /// Halves the largest size of a segment, unless it is the smallest one for a record of `bytes_min`.
-    fn want_smaller(&self, bytes_min: u32) -> bool {
-        let smallest = self.options.segment_bytes_min.max(bytes_min);
-        let now = self.bytes_max.load(Ordering::Relaxed);
-        let is_smaller = now / 2 >= smallest;
-        if is_smaller {
-            self.bytes_max.store(now / 2, Ordering::Relaxed);
+    /// The disk had no space for a segment: from now on they have at most half its size, unless that is too small.
+    fn want_smaller(&self, wanted: Wanted) -> bool {
+        let smaller = self.wanted_bytes(wanted.taken) / 2;
+        let is_enough = smaller >= self.options.segment_bytes_min.max(wanted.bytes_min);
+        if is_enough {
+            self.bytes_max.store(smaller, Ordering::Relaxed);
         }
-        is_smaller
+        is_enough
     }
 
-    /// Doubles it again.
+    /// They may have twice the size again.
     fn want_larger(&self) {
         let now = self.bytes_max.load(Ordering::Relaxed);
         if now < self.options.segment_bytes_max {
