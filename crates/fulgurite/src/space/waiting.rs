@@ -30,7 +30,7 @@ const GAINS_MAX: u32 = 100;
 const GAIN_BYTES: i64 = 64 << 10;
 
 /// How many times a commit sleeps for readers that keep retired segments, once it has waited for the checkpoints.
-const FREEING_MAX: u32 = 10;
+const FREEING_MAX: u32 = 50;
 
 /// For so long after a refusal the next commits are refused at once, unless something was committed since.
 const REFUSAL_NS: u64 = 1_000_000_000;
