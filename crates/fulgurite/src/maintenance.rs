@@ -157,7 +157,10 @@ impl Engine {
     }
 
     fn checkpoint_is_due(&self) -> bool {
-        self.checkpointer.try_lock().is_some_and(|checkpointer| checkpointer.is_due())
+        self.checkpointer.try_lock().is_some_and(|checkpointer| {
+            checkpointer.bound_segments();
+            checkpointer.is_due()
+        })
     }
 
     /// Gives the retired segments that no reader uses back to the log; true if some are left.

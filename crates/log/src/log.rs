@@ -273,6 +273,12 @@ impl Log {
         Ok(())
     }
 
+    /// The segments made from now on have at most `bytes`, rounded down to one of the sizes, unless a record needs a longer
+    /// one. Without a bound their number and the free space alone decide.
+    pub fn bound_segments(&self, bytes: u64) {
+        self.segments.set_bound(bytes);
+    }
+
     /// One round of the background threads' work: flushes requested commits, makes segments ready, writes a mark group
     /// if the log is idle. Returns whether it did something.
     ///

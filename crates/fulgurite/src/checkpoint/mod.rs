@@ -28,7 +28,7 @@ use fulgurite_types::{Csn, Lsn, TableId};
 use parking_lot::Mutex;
 
 use self::cleaning::Unmovable;
-use self::pace::{Debt, due_bytes};
+use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
 use self::purges::Purges;
 use self::record::{CheckpointRecord, TableRecord};
@@ -67,6 +67,7 @@ const LOOK_NS: u64 = 10_000_000;
 pub(crate) struct Checkpointer {
     /// The log that no checkpoint covers.
     debt: Debt,
+    segment_size: SegmentSize,
     purges: Purges,
     unmovable: Unmovable,
     shared: Shared,
@@ -128,7 +129,8 @@ fn unwritten(table: &TableState, error: IndexError) -> Error {
 
 impl Checkpointer {
     pub fn new(debt: Debt, shared: Shared) -> Checkpointer {
-        Checkpointer { debt, purges: Purges::default(), unmovable: Unmovable::new(), shared }
+        let segment_size = SegmentSize::default();
+        Checkpointer { debt, segment_size, purges: Purges::default(), unmovable: Unmovable::new(), shared }
     }
 
     /// What recovery may need of the log.
@@ -146,12 +148,13 @@ impl Checkpointer {
         self.shared.superblock.lock().current().clone()
     }
 
-    /// Publishes the last checkpoint for readers without the lock.
+    /// Publishes the last checkpoint for readers without the lock, and for the size of the next segments.
     pub fn publish(&self) {
         let Shared { progress, space, .. } = &self.shared;
         progress.log_offset.store(self.debt.offset(), Ordering::Release);
         progress.covered.store(self.current().covered.0, Ordering::Release);
         progress.live_bytes.store(space.lock().accounts.live_bytes(), Ordering::Release);
+        self.bound_segments();
     }
 
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
@@ -182,6 +185,13 @@ impl Checkpointer {
         due_bytes(*log_share, tables.dirty_bytes() + unmerged)
     }
 
+    /// Bounds the segments that the log makes next by what the database writes.
+    pub fn bound_segments(&self) {
+        let Shared { progress, log, .. } = &self.shared;
+        let live_bytes = progress.live_bytes.load(Ordering::Acquire);
+        log.bound_segments(self.segment_size.bytes_max(self.due_bytes(), live_bytes));
+    }
+
     /// The log that no checkpoint covers, in bytes.
     fn log_bytes(&self) -> u64 {
         self.debt.bytes(self.shared.log.stats().written_bytes)
@@ -206,6 +216,7 @@ impl Checkpointer {
         let room = self.shared.room.clone();
         let _writing = room.begin_writing();
         let (at, tables) = self.begin()?;
+        self.segment_size.checkpoint_began(self.debt.bytes(at.log_bytes), self.shared.log_share);
         let is_unchanged = self.is_unchanged(at.covered) && self.segments_to_clean(at.bulk_before).is_empty();
         if self.shared.room.must_stay_empty() {
             if !is_unchanged {
@@ -354,6 +365,7 @@ impl Checkpointer {
             *looked_ns = ns;
             _ = space.lock().give_back();
             _ = room.look();
+            self.bound_segments();
         }
         Now { ns, log: self.log_bytes(), is_short_of_space: room.is_short() }
     }

@@ -80,6 +80,35 @@ pub(crate) fn due_bytes(share: u64, unwritten_bytes: u64) -> u64 {
     unwritten_bytes.max(LOG_BYTES_MIN).min(share / 2)
 }
 
+/// A segment of the log has at most this fraction of the log between two checkpoints, ...
+const LOG_SHARE: u64 = 4;
+/// ... or this one of the live data: a large database has few files, however seldom it is written.
+const LIVE_SHARE: u64 = 32;
+
+/// How long the segments of the log are to be.
+///
+/// A few segments are always there beside the live data: two to which the streams append, two that are ready, two to be
+/// recycled. They may together be about as long as the log between two checkpoints, which is there anyway; so a small
+/// database is small on disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SegmentSize {
+    /// The log above the checkpoint before, when the last one began; lowered by half at most by each, so that a checkpoint
+    /// for a caller does not change the size, and files of the wrong size need not be replaced.
+    log_bytes: u64,
+}
+
+impl SegmentSize {
+    /// A checkpoint begins, `log_bytes` after the last one.
+    pub fn checkpoint_began(&mut self, log_bytes: u64, share: u64) {
+        self.log_bytes = log_bytes.min(share / 2).max(self.log_bytes / 2);
+    }
+
+    /// At most so many bytes, where a checkpoint is due after `due_bytes`.
+    pub fn bytes_max(&self, due_bytes: u64, live_bytes: u64) -> u64 {
+        (self.log_bytes.max(due_bytes) / LOG_SHARE).max(live_bytes / LIVE_SHARE)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +149,22 @@ mod tests {
             assert_eq!(due_bytes(256 * MIB, unwritten * MIB), due * MIB);
         }
         assert_eq!(due_bytes(2 * MIB, 0), MIB);
+    }
+    #[test]
+    fn segments_are_a_quarter_of_the_log_between_checkpoints_or_a_small_part_of_the_data() {
+        const MIB: u64 = 1 << 20;
+        let share = 256 * MIB;
+        let mut size = SegmentSize::default();
+        assert_eq!(size.bytes_max(16 * MIB, 10 * MIB), 4 * MIB, "a small database");
+        assert_eq!(size.bytes_max(100 * MIB, 10 * MIB), 25 * MIB, "much is unwritten");
+        assert_eq!(size.bytes_max(16 * MIB, 4096 * MIB), 128 * MIB, "a large one at rest");
+        size.checkpoint_began(1000 * MIB, share);
+        assert_eq!(size.bytes_max(16 * MIB, 0), 32 * MIB, "a load goes on after its checkpoint");
+        size.checkpoint_began(0, share);
+        assert_eq!(size.bytes_max(16 * MIB, 0), 16 * MIB, "a checkpoint for a caller");
+        for _ in 0..8 {
+            size.checkpoint_began(0, share);
+        }
+        assert_eq!(size.bytes_max(16 * MIB, 0), 4 * MIB);
     }
 }

@@ -160,15 +160,16 @@ impl Segments {
     }
 
     /// The size of the next segment: the smallest, doubled for each segment that the streams took after the first since
-    /// the log was opened, while it is at most a 64th of the free space. So a log that hardly grows stays small, one
-    /// that grows fast soon has large segments, and ready segments do not fill a nearly full disk.
+    /// the log was opened, while it is at most a 64th of the free space, and at most the bound that the caller of the log
+    /// gave ([`Log::bound_segments`](crate::Log::bound_segments)). So a log that hardly grows stays small, one that grows
+    /// fast soon has large segments, ready segments do not fill a nearly full disk, and a small database has small ones.
     pub fn wanted_bytes(&self, taken: u32) -> u32 {
         let max = self.bytes_max.load(Ordering::Relaxed);
         let (min, max) = (u64::from(self.options.segment_bytes_min), u64::from(max));
-        let free = self.free_bytes();
+        let bytes_max = (self.free_bytes() / 64).min(self.bound.load(Ordering::Relaxed));
         let bytes = |doublings: u32| (min << doublings).min(max);
         let mut doublings = taken.saturating_sub(1).min(31);
-        while doublings > 0 && bytes(doublings) > free / 64 {
+        while doublings > 0 && bytes(doublings) > bytes_max {
             doublings -= 1;
         }
         u32::try_from(bytes(doublings)).unwrap_or(u32::MAX)

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How many files of sealed segments may be open at once.
 const OPEN_FILES_MAX: usize = 256;
@@ -47,6 +47,8 @@ pub(crate) struct Segments {
     /// The largest size that a new segment may have. The disk gave no space to a longer one, although it had reported
     /// enough.
     bytes_max: AtomicU32,
+    /// The next segments have at most so many bytes, unless a record needs more.
+    bound: AtomicU64,
 }
 
 impl Segments {
@@ -71,6 +73,7 @@ impl Segments {
             epoch_start: AtomicU32::new(0),
             reserved,
             bytes_max,
+            bound: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -86,6 +89,11 @@ impl Segments {
 
     pub fn set_epoch_start(&self, number: u32) {
         self.epoch_start.store(number, Ordering::Relaxed);
+    }
+
+    /// Bounds the next segments ([`Segments::wanted_bytes`]).
+    pub fn set_bound(&self, bytes: u64) {
+        self.bound.store(bytes, Ordering::Relaxed);
     }
 
     pub fn add(&self, segment: Arc<Segment>) {

@@ -1,12 +1,14 @@
 //! Segments: made, sized, recycled, freed.
 
 use crate::support::*;
+use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::{
-    BulkKind, CommitLog, LogError, LogOptions, ReplayFrom, SegmentHeader, SegmentInfo, Stream,
+    BulkKind, CommitLog, Log, LogError, LogOptions, ReplayFrom, SegmentHeader, SegmentInfo, Stream,
 };
 use fulgurite_types::Csn;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[test]
 fn a_new_log_is_small_and_a_growing_one_doubles_its_segments() {
@@ -25,6 +27,37 @@ fn a_new_log_is_small_and_a_growing_one_doubles_its_segments() {
     assert_eq!(sizes[0], 16 * 1024);
     assert!(sizes.is_sorted());
     assert_eq!(sizes.last(), Some(&(32 * 1024)), "the maximum is kept");
+}
+
+/// A bound holds from the next segment on, whatever the number of segments taken, and for both streams; a record that
+/// needs a longer segment gets it.
+#[test]
+fn a_bound_holds_for_the_next_segments_but_not_for_a_long_record() {
+    let env = SimEnv::new(1);
+    let large = LogOptions { segment_bytes_max: 256 * 1024, ..options() };
+    let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, dir(), ID, large).expect("an empty directory");
+    let write = |records: usize| {
+        let before = log.segments().last().expect("there is one").number;
+        for _ in 0..records {
+            commit(&log, &[0; 1500]).expect("nothing fails");
+            log.append_bulk(BulkKind::LeafNode, &[&[1; 1500]]).expect("nothing fails");
+        }
+        let later = log.segments().into_iter().filter(|info| info.number > before);
+        later.map(|info| info.bytes).collect::<Vec<_>>()
+    };
+    log.bound_segments(100 * 1024);
+    let sizes = write(300);
+    assert_eq!(sizes.iter().max(), Some(&(64 * 1024)), "{sizes:?}");
+    log.bound_segments(u64::MAX);
+    assert_eq!(write(300).iter().max(), Some(&(256 * 1024)));
+    log.bound_segments(0);
+    // What was made ready before keeps its size.
+    write(300);
+    let sizes = write(100);
+    assert!(sizes.iter().all(|bytes| *bytes == 16 * 1024), "{sizes:?}");
+    let long = log.append_bulk(BulkKind::LeafNode, &[&[2; 100_000]]).expect("it fits into a larger one");
+    let info = log.segments().into_iter().find(|info| info.number == long.segment()).expect("it is there");
+    assert_eq!(info.bytes, 128 * 1024);
 }
 
 #[test]
