@@ -127,8 +127,14 @@ fn stat_and_check_and_dump() {
     assert!(said.contains("read 0 entries of 1 table, and 118 operations that the log has"), "{said}");
     let stat: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!((&stat["tables"], &stat["entries_estimate"]), (&1.into(), &118.into()));
+    let groups = stat["segments"].as_object().expect("by reason");
+    let sum: u64 = groups.values().map(|group| group["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), stat["segment_bytes"].as_u64(), "{groups:?}");
+    assert!(groups.contains_key("replay") || groups.contains_key("open"), "{groups:?}");
+    assert_eq!((&stat["pinned_bytes"], &stat["seconds_left"]), (&0.into(), &serde_json::Value::Null));
     sandbox.ok(&["put", "db", "elements", "Au", "79\tGold\t196.97"]);
-    assert!(sandbox.ok(&["stat", "db"]).contains("tables"));
+    let said = sandbox.ok(&["stat", "db"]);
+    assert!(said.contains("tables") && said.contains("pinned") && said.contains("segment"), "{said}");
     let check: serde_json::Value = serde_json::from_str(&sandbox.ok(&["check", "db", "--json"])).unwrap();
     assert_eq!(check["sound"], true);
     assert_eq!(

@@ -231,6 +231,12 @@ impl Catalog {
         all
     }
 
+    /// The dropped tables that have disk space, with the commits that dropped them.
+    pub fn dropped(&self) -> Vec<(TableId, Csn)> {
+        let maps = self.maps.read();
+        maps.dropped.iter().filter_map(|state| Some((state.id, state.dropped()?))).collect()
+    }
+
     /// Removes and returns the dropped tables for which `purge` returns true.
     pub fn purge(&self, purge: impl Fn(&TableState) -> bool) -> Vec<Arc<TableState>> {
         let mut maps = self.maps.write();

@@ -103,7 +103,8 @@ impl View<'_> {
         let space = engine.space.lock();
         engine.check_open()?;
         let mut segments = engine.log.segments();
-        let pin = engine.checks.pin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
+        let newest = segments.iter().map(|segment| segment.number).max().unwrap_or(0);
+        let pin = engine.checks.pin(newest, engine.env.clock().monotonic_ns());
         // Nothing refers to a retired segment.
         segments.retain(|segment| !space.is_retiring(segment.number));
         let tables = engine.tables.all().into_iter().filter(|table| table.dropped().is_none());

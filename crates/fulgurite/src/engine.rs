@@ -145,7 +145,7 @@ impl Engine {
     }
 
     pub fn new_spill(&self) -> Spill {
-        Spill::new(self.log.clone(), self.spills.clone())
+        Spill::new(self.log.clone(), self.spills.clone(), self.env.clock().monotonic_ns())
     }
 
     /// The live version of a key that a registered snapshot sees.

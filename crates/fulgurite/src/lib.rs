@@ -162,6 +162,7 @@ pub use crate::recovery::RecoveryProgress;
 pub use crate::salvage::{LeftOut, Salvage, Salvaged};
 pub use crate::scan::{EntryWithExpiry, Range};
 pub use crate::snapshot::Snapshot;
+pub use crate::space::view::{SegmentGroup, SegmentUse, SpaceStats};
 pub use crate::stats::{RoomStats, SegmentCounts, Stats};
 pub use crate::table::Table;
 pub use crate::transaction::{Commit, Savepoint, Transaction};

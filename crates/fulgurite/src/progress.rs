@@ -1,11 +1,13 @@
 //! The progress of maintenance and its last errors, kept apart from the lock of maintenance, which a checkpoint holds
 //! for as long as it takes: readers do not wait.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use crate::Error;
+use crate::space::Space;
+use crate::space::view::{SpaceStats, Viewed};
 
 /// The last error of maintenance: of merging, of a checkpoint, of freeing segments, or of asking for the free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,10 @@ pub(crate) struct Progress {
     /// The log that no checkpoint covers: as many bytes as this life has written, plus this (wrapping: it is negative
     /// once a checkpoint covers some of them).
     pub log_offset: AtomicU64,
+    /// The first segment that replay would need.
+    pub replay_segment: AtomicU32,
+    /// The segments as they were last looked at.
+    space: Mutex<SpaceStats>,
     /// Memtables merged into their tables' bases.
     pub merges: Work,
     pub checkpoints: Work,
@@ -85,6 +91,14 @@ pub(crate) struct Progress {
 pub(crate) struct Failures(Mutex<Option<MaintenanceError>>);
 
 impl Progress {
+    /// Why the segments are on disk; as it was found last if another thread has the space.
+    pub fn space_of(&self, space: &Mutex<Space>, viewed: &Viewed<'_>) -> SpaceStats {
+        if let Some(space) = space.try_lock() {
+            *self.space.lock() = space.view(viewed);
+        }
+        self.space.lock().clone()
+    }
+
     /// The last error; one of work that still fails, if there is one.
     pub fn last_error(&self) -> Option<MaintenanceError> {
         let errors = [&self.merging, &self.checkpointing].map(Failures::last);

@@ -19,12 +19,14 @@ pub(crate) struct Spill {
     next_ordinal: u32,
     chunks: Vec<ChunkRef>,
     pinned: Vec<u32>,
+    /// When it began, in monotonic nanoseconds.
+    since_ns: u64,
     /// The position up to which the bulk stream has to be synced before the commit frame is written.
     mark: BulkPosition,
 }
 
 impl Spill {
-    pub fn new(log: Arc<Log>, pins: Arc<SpillPins>) -> Spill {
+    pub fn new(log: Arc<Log>, pins: Arc<SpillPins>, since_ns: u64) -> Spill {
         let id = log.new_spill();
         Spill {
             log,
@@ -33,12 +35,13 @@ impl Spill {
             next_ordinal: 0,
             chunks: Vec::new(),
             pinned: Vec::new(),
+            since_ns,
             mark: BulkPosition::default(),
         }
     }
 
     fn append(&mut self, ordinal: u32, bytes: &[u8]) -> Result<Lsn> {
-        let on_segment = |segment| self.pins.pin(&mut self.pinned, segment);
+        let on_segment = |segment| self.pins.pin(&mut self.pinned, segment, self.since_ns);
         let (lsn, mark) = self.log.append_chunk(self.id, ordinal, bytes, on_segment).or_error()?;
         self.mark = mark;
         Ok(lsn)

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_log::{CommitLog, FlushScheme, LogStats, Stream};
+use fulgurite_log::{CommitLog, FlushScheme, LogStats, SegmentInfo, Stream};
 use fulgurite_types::Csn;
 
 use crate::CsnRange;
@@ -12,6 +12,7 @@ use crate::clock::ClockStatus;
 use crate::engine::Engine;
 use crate::latency::{Latencies, Waits};
 use crate::progress::{MaintenanceError, WorkTimes};
+use crate::space::view::{SpaceStats, Viewed};
 
 /// Counters, sizes in bytes, and times: the result of [`Database::stats`](crate::Database::stats).
 ///
@@ -113,6 +114,9 @@ pub struct Stats {
     pub segments: SegmentCounts,
     /// The room on the disk, and how much is kept of it.
     pub room: RoomStats,
+    /// What the bytes of the segments are: live, dead, pinned and by what. While background work frees segments, as they
+    /// were just before.
+    pub space: SpaceStats,
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
     /// If the log has failed: the range from the first to the last commit that was acknowledged at level
@@ -153,6 +157,20 @@ pub struct SegmentCounts {
     pub ready: u64,
 }
 
+impl SegmentCounts {
+    fn of(segments: &[SegmentInfo]) -> SegmentCounts {
+        let mut counts = SegmentCounts::default();
+        for segment in segments {
+            *match segment.stream {
+                Some(Stream::Commit) => &mut counts.commit,
+                Some(Stream::Bulk) => &mut counts.bulk,
+                None => &mut counts.ready,
+            } += 1;
+        }
+        counts
+    }
+}
+
 /// The room on the disk of the log. While there is enough, commits are admitted; else they wait for a checkpoint, and
 /// are refused if checkpoints free nothing.
 ///
@@ -183,6 +201,11 @@ pub struct RoomStats {
     pub reserved_bytes: u64,
     /// About how many bytes checkpoints would free by now, in segments that are dead.
     pub freeable_bytes: u64,
+    /// After how many seconds puts will be refused, at the rate at which the room has shrunk in the last minute, whoever
+    /// took it: the space that checkpoints would free counts as free. `None` if it has not shrunk, or has not been
+    /// watched for four seconds. It is watched while commits come, and by each call of
+    /// [`Database::stats`](crate::Database::stats).
+    pub seconds_left: Option<u64>,
     /// Why puts are refused, if the last one that did not fit was and there has been no room for it since.
     pub puts_refused: Option<String>,
 }
@@ -196,6 +219,7 @@ impl RoomStats {
             ready_bytes: seen.ready_bytes(),
             reserved_bytes: seen.kept,
             freeable_bytes: engine.room.freeable_bytes(),
+            seconds_left: engine.room.seconds_left(&seen),
             puts_refused: engine.room.puts_refused(),
         }
     }
@@ -229,16 +253,20 @@ impl Stats {
         let active = engine.tables.active();
         let (snapshots, _) = engine.reads.snapshots.open();
         let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
-        let mut segments = SegmentCounts::default();
-        let mut segment_bytes = 0;
-        for segment in engine.log.written_segments() {
-            segment_bytes += u64::from(segment.bytes);
-            *match segment.stream {
-                Some(Stream::Commit) => &mut segments.commit,
-                Some(Stream::Bulk) => &mut segments.bulk,
-                None => &mut segments.ready,
-            } += 1;
-        }
+        let all_segments = engine.log.written_segments();
+        let oldest_snapshot_age =
+            oldest_ms.map(|ms| Duration::from_millis(engine.now_ms().saturating_sub(ms)));
+        let dropped = engine.tables.dropped();
+        let space = progress.space_of(
+            &engine.space,
+            &Viewed {
+                segments: &all_segments,
+                dropped: &dropped,
+                oldest_snapshot: snapshots.first().copied(),
+                snapshot_age: oldest_snapshot_age,
+                replay_segment: progress.replay_segment.load(Ordering::Acquire),
+            },
+        );
         Stats {
             visible: engine.pipeline.visible(),
             durable: engine.pipeline.stable(),
@@ -258,17 +286,17 @@ impl Stats {
             memtable_entries: active.sum(|table| table.index.memtables().entries()),
             oldest_snapshot: snapshots.first().copied(),
             snapshots: open,
-            oldest_snapshot_age: oldest_ms
-                .map(|ms| Duration::from_millis(engine.now_ms().saturating_sub(ms))),
+            oldest_snapshot_age,
             gets: engine.counters.gets.read(),
             scans: engine.counters.scans.read(),
             user_bytes: engine.counters.user_bytes.read(),
             conflicts: engine.counters.conflicts.load(Ordering::Relaxed),
             retries: engine.counters.retries.load(Ordering::Relaxed),
             live_bytes: progress.live_bytes.load(Ordering::Acquire),
-            segment_bytes,
-            segments,
+            segment_bytes: all_segments.iter().map(|segment| u64::from(segment.bytes)).sum(),
+            segments: SegmentCounts::of(&all_segments),
             room: RoomStats::read(engine),
+            space,
             poisoned: engine.log.poisoned().map(|why| why.to_string()),
             at_risk: engine.pipeline.at_risk(),
             read_only: engine.options.read_only,

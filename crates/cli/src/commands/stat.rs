@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fulgurite::{ClockState, Error, Stats};
+use fulgurite::{ClockState, Error, SegmentUse, SpaceStats, Stats};
 use serde_json::{Value, json};
 
 use crate::commands::stat_beside::{self, duration};
@@ -65,9 +65,14 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "commit_segments": stats.segments.commit,
         "bulk_segments": stats.segments.bulk,
         "ready_segments": stats.segments.ready,
+        "dead_bytes": stats.space.dead_bytes(),
+        "pinned_bytes": stats.space.pinned_bytes(),
+        "segments": segments_json(&stats.space),
         "free_bytes": stats.room.free_bytes,
         "reserved_bytes": stats.room.reserved_bytes,
+        "ready_bytes": stats.room.ready_bytes,
         "freeable_bytes": stats.room.freeable_bytes,
+        "seconds_left": stats.room.seconds_left,
         "puts_refused": stats.room.puts_refused,
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
@@ -78,6 +83,38 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
             "confirmed_ms": stats.clock.confirmed_ms,
         },
     })
+}
+
+/// The segments by the reason for which they are there.
+fn segments_json(space: &SpaceStats) -> Value {
+    let groups = space.uses.iter().map(|(reason, group)| {
+        let group = json!({
+            "count": group.count,
+            "bytes": group.bytes,
+            "live_bytes": group.live_bytes,
+            "pinned_s": group.pinned_for.map(|age| age.as_secs()),
+        });
+        (reason_name(*reason).0.replace(' ', "_"), group)
+    });
+    Value::Object(groups.collect())
+}
+
+/// Why a segment is on disk: a name, and what that means.
+fn reason_name(reason: SegmentUse) -> (&'static str, &'static str) {
+    match reason {
+        SegmentUse::Ready => ("ready", "to be used next"),
+        SegmentUse::Open => ("open", "the log appends to them, or began in them"),
+        SegmentUse::Live => ("live", "with live data; their other bytes are dead"),
+        SegmentUse::Snapshot => ("snapshot", "of dropped tables that a snapshot sees"),
+        SegmentUse::Replay => ("replay", "log that no checkpoint covers yet"),
+        SegmentUse::Transaction => ("transaction", "an open transaction wrote ahead to them"),
+        SegmentUse::Uncovered => ("uncovered", "written ahead by commits that no checkpoint covers yet"),
+        SegmentUse::Check => ("check", "a check reads them"),
+        SegmentUse::Checkpoint => ("checkpoint", "a checkpoint that the superblock names refers to them"),
+        SegmentUse::Reader => ("reader", "reads that began before may use them"),
+        SegmentUse::Dead => ("dead", "the next checkpoint frees them"),
+        _ => ("other", ""),
+    }
 }
 
 /// How the database's clock relates to the machine's, and what to do about it.
@@ -115,10 +152,22 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("in the checkpoint", number(stats.checkpoint_covered.0), "the next open replays the commits above");
     row("opened", number(stats.epoch.into()), "times");
     row("live data", size(stats.live_bytes), "that the last checkpoint refers to");
+    row("dead", size(stats.space.dead_bytes()), "beside live data in segments, and in segments to be freed");
+    row(
+        "pinned",
+        size(stats.space.pinned_bytes()),
+        "that only a snapshot, transaction, check or old checkpoint keeps",
+    );
     row("on disk", size(stats.segment_bytes), "all segments, ready ones included");
     row("commit segments", number(stats.segments.commit), "");
     row("bulk segments", number(stats.segments.bulk), "");
     row("ready segments", number(stats.segments.ready), "");
+    for (reason, group) in &stats.space.uses {
+        let (name, meaning) = reason_name(*reason);
+        let count = if group.count == 1 { "segment" } else { "segments" };
+        let note = format!("in {} {count}: {meaning}", number(group.count));
+        row(&format!("  {name}"), size(group.bytes), &note);
+    }
     row("free", size(stats.room.free_bytes), "on the disk of the log");
     row(
         "kept of it",
@@ -126,6 +175,9 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
         "for checkpoints: puts wait, or are refused, with less",
     );
     row("to be freed", size(stats.room.freeable_bytes), "by checkpoints, about");
+    if let Some(seconds) = stats.room.seconds_left {
+        row("full in", duration(seconds), "at the rate of the last minute: puts are refused then");
+    }
     if let Some(why) = &stats.room.puts_refused {
         row("puts", "refused".into(), why);
     }

@@ -153,6 +153,7 @@ impl Checkpointer {
         let Shared { progress, space, .. } = &self.shared;
         progress.log_offset.store(self.debt.offset(), Ordering::Release);
         progress.covered.store(self.current().covered.0, Ordering::Release);
+        progress.replay_segment.store(self.needed().replay.segment(), Ordering::Release);
         progress.live_bytes.store(space.lock().accounts.live_bytes(), Ordering::Release);
         self.bound_segments();
     }

@@ -146,14 +146,14 @@ fn build(
     let files = Arc::new(Files::new(home, lock));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
     let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
-    let space = Space::new(accounts, spills.clone(), log.clone());
+    let space = Space::new(accounts, spills.clone(), log.clone(), env.clone());
     let checks = space.checks();
     let space = Arc::new(Mutex::new(space));
     let superblock = Arc::new(Mutex::new(superblock));
     let pacing = Arc::new(Pacing::default());
     let owners =
         Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
-    let room = Arc::new(Room::new(owners, options.leaf_bytes as u64));
+    let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
     let shared = Shared {
         env: env.clone(),
         files: files.clone(),

@@ -189,13 +189,23 @@ impl Accounts {
         self.current.live.of(segment).max(0) as u64
     }
 
+    /// The live bytes of a table that the nodes in memory refer to, by segment.
+    pub fn live_now_of(&self, table: TableId) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let account = self.now.get(&table).into_iter().flatten();
+        account.map(|(segment, bytes)| (*segment, (*bytes).max(0) as u64))
+    }
+
+    /// Whether a checkpoint that a copy of the superblock names refers to a segment, or has its record there.
+    pub fn is_in_a_copy(&self, segment: u32) -> bool {
+        [&self.current, &self.previous]
+            .into_iter()
+            .any(|checkpoint| checkpoint.live.of(segment) != 0 || checkpoint.record.contains(&segment))
+    }
+
     /// Whether nothing on disk and no open transaction needs a segment (INV-SPACE-2). `replay` is the smaller replay
     /// position of both copies of the superblock, `bulk_before` the first bulk segment that could hold records written
     /// since the current checkpoint began.
     pub fn may_free(&self, segment: &SegmentInfo, replay: Lsn, bulk_before: u32, pins: &SpillPins) -> bool {
-        let unreferenced = |checkpoint: &Checkpoint| {
-            checkpoint.live.of(segment.number) == 0 && !checkpoint.record.contains(&segment.number)
-        };
         let is_before = match segment.stream {
             Some(Stream::Commit) => segment.number < replay.segment(),
             Some(Stream::Bulk) => segment.number < bulk_before,
@@ -203,8 +213,7 @@ impl Accounts {
         };
         !segment.open
             && is_before
-            && unreferenced(&self.current)
-            && unreferenced(&self.previous)
+            && !self.is_in_a_copy(segment.number)
             && self.now_totals.of(segment.number) == 0
             && !pins.holds(segment.number)
     }
@@ -226,6 +235,7 @@ mod tests {
             first_csn: Csn(1),
             used_bytes: 1 << 20,
             open: false,
+            made_ns: 0,
         }
     }
 

@@ -3,15 +3,17 @@
 pub(crate) mod accounts;
 pub(crate) mod budget;
 pub(crate) mod cleaning;
+pub(crate) mod growth;
 pub(crate) mod need;
 pub(crate) mod pins;
 pub(crate) mod room;
+pub(crate) mod view;
 mod waiting;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_env::Process;
+use fulgurite_env::{Env, Process};
 use fulgurite_log::{Log, Stream};
 use fulgurite_types::{Csn, Lsn};
 use parking_lot::Mutex;
@@ -36,26 +38,35 @@ pub(crate) struct Needed {
 /// an LSN in it. Once no such read is left, it is given back to the log.
 pub(crate) struct Space {
     pub accounts: Accounts,
-    /// Dead, and not given back yet.
-    retiring: BTreeSet<u32>,
+    /// Dead, and not given back yet; found dead at this time in monotonic nanoseconds.
+    retiring: BTreeMap<u32, u64>,
     /// Those of them that no reader can still use. Any thread that leaves an epoch adds to them.
     unread: Arc<Mutex<Vec<u32>>>,
     spills: Arc<SpillPins>,
     checks: Arc<CheckPins>,
     log: Arc<Log>,
+    env: Arc<dyn Env>,
+    /// When the last checkpoint ended, or the database was opened if there was none, in monotonic nanoseconds.
+    checkpoint_ns: u64,
+    /// When the database was opened.
+    opened_ns: u64,
     /// The process that opened the database; a child of `fork()` must not take the lock of `unread`.
     process: Process,
 }
 
 impl Space {
-    pub fn new(accounts: Accounts, spills: Arc<SpillPins>, log: Arc<Log>) -> Space {
+    pub fn new(accounts: Accounts, spills: Arc<SpillPins>, log: Arc<Log>, env: Arc<dyn Env>) -> Space {
+        let opened_ns = env.clock().monotonic_ns();
         Space {
             accounts,
-            retiring: BTreeSet::new(),
+            retiring: BTreeMap::new(),
             unread: Arc::default(),
             spills,
             checks: Arc::default(),
             log,
+            env,
+            checkpoint_ns: opened_ns,
+            opened_ns,
             process: Process::current(),
         }
     }
@@ -67,7 +78,7 @@ impl Space {
 
     /// Whether a segment is dead, but not freed yet.
     pub fn is_retiring(&self, segment: u32) -> bool {
-        self.retiring.contains(&segment)
+        self.retiring.contains_key(&segment)
     }
 
     /// Whether any segment is dead, but not freed yet.
@@ -114,8 +125,9 @@ impl Space {
         sparse.filter(|segment| segment.live > 0).collect()
     }
 
-    /// Retires the segments that nothing needs; returns how many. `bulk_before`: [`Accounts::may_free`].
+    /// A checkpoint has ended: retires the segments that nothing needs; returns how many. `bulk_before`: [`Accounts::may_free`].
     pub fn retire(&mut self, needed: Needed, bulk_before: u32) -> u64 {
+        self.checkpoint_ns = self.env.clock().monotonic_ns();
         let dead = self.dead_segments(needed, bulk_before);
         let retired = dead.len() as u64;
         for number in dead {
@@ -142,11 +154,12 @@ impl Space {
         self.log.drop_before(needed.covered);
         self.spills.release_up_to(needed.covered);
         let segments = self.log.segments();
-        self.retiring.retain(|number| segments.iter().any(|segment| segment.number == *number));
+        let now_ns = self.env.clock().monotonic_ns();
+        self.retiring.retain(|number, _| segments.iter().any(|segment| segment.number == *number));
         let dead = segments.into_iter().filter(|segment| {
             self.accounts.may_free(segment, needed.replay, bulk_before, &self.spills)
                 && !self.checks.hold(segment.number)
-                && self.retiring.insert(segment.number)
+                && self.retiring.insert(segment.number, now_ns).is_none()
         });
         dead.map(|segment| segment.number).collect()
     }

@@ -6,6 +6,8 @@ use fulgurite_env::Process;
 use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
+use crate::space::view::SegmentUse;
+
 /// The segments with chunks of transactions that no checkpoint covers yet. Such a segment must not be freed, even if no
 /// written tree refers to it.
 pub(crate) struct SpillPins {
@@ -22,49 +24,57 @@ impl Default for SpillPins {
 
 #[derive(Default)]
 struct PinsInner {
-    /// How many open spills, and committed ones above the replay position, have chunks in a segment.
-    segments: BTreeMap<u32, u32>,
+    segments: BTreeMap<u32, SpillPin>,
     /// Committed spills, until the checkpoints of both superblock copies cover them.
     committed: BTreeMap<Csn, Vec<u32>>,
+}
+
+/// The pins of one segment.
+#[derive(Default)]
+struct SpillPin {
+    /// How many open spills have chunks in it.
+    open: u32,
+    /// How many committed ones above the replay position have.
+    committed: u32,
+    /// When the first of them began, in monotonic nanoseconds; 0: before the database was opened.
+    since_ns: u64,
 }
 
 impl SpillPins {
     /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment
     /// cannot be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
-    pub fn pin(&self, pinned: &mut Vec<u32>, segment: u32) {
+    /// `since_ns`: when the spill began.
+    pub fn pin(&self, pinned: &mut Vec<u32>, segment: u32, since_ns: u64) {
         if pinned.last() != Some(&segment) {
-            *self.inner.lock().segments.entry(segment).or_default() += 1;
+            let mut inner = self.inner.lock();
+            let pin = inner.segments.entry(segment).or_insert(SpillPin { since_ns, ..SpillPin::default() });
+            pin.open += 1;
+            pin.since_ns = pin.since_ns.min(since_ns);
             pinned.push(segment);
         }
     }
 
     /// The commit has its number: the pins of its spill stay until checkpoints cover it.
     pub fn committed(&self, csn: Csn, pinned: Vec<u32>) {
-        self.inner.lock().committed.entry(csn).or_default().extend(pinned);
+        let mut inner = self.inner.lock();
+        for segment in &pinned {
+            let pin = inner.segments.get_mut(segment).expect("an open spill pins it");
+            (pin.open, pin.committed) = (pin.open - 1, pin.committed + 1);
+        }
+        inner.committed.entry(csn).or_default().extend(pinned);
     }
 
     /// Ends the pins of a spill that was not committed. Does nothing in a child of `fork()`.
     pub fn unpin_spill(&self, pinned: Vec<u32>) {
         if self.process.is_current() {
-            SpillPins::unpin(&mut self.inner.lock(), pinned);
-        }
-    }
-
-    fn unpin(inner: &mut PinsInner, segments: Vec<u32>) {
-        for segment in segments {
-            if let Some(count) = inner.segments.get_mut(&segment) {
-                *count -= 1;
-                if *count == 0 {
-                    inner.segments.remove(&segment);
-                }
-            }
+            unpin(&mut self.inner.lock(), pinned, |pin| &mut pin.open);
         }
     }
 
     /// Pins a segment for a commit that recovery found in the log.
     pub fn pin_recovered(&self, csn: Csn, segment: u32) {
         let mut inner = self.inner.lock();
-        *inner.segments.entry(segment).or_default() += 1;
+        inner.segments.entry(segment).or_default().committed += 1;
         inner.committed.entry(csn).or_default().push(segment);
     }
 
@@ -73,8 +83,15 @@ impl SpillPins {
         let mut inner = self.inner.lock();
         let rest = inner.committed.split_off(&csn.next());
         for segments in std::mem::replace(&mut inner.committed, rest).into_values() {
-            SpillPins::unpin(&mut inner, segments);
+            unpin(&mut inner, segments, |pin| &mut pin.committed);
         }
+    }
+
+    /// For which spills a segment is pinned, and since when, in monotonic nanoseconds.
+    pub fn pinned(&self, segment: u32) -> Option<(SegmentUse, u64)> {
+        let inner = self.inner.lock();
+        let pin = inner.segments.get(&segment)?;
+        Some((if pin.open > 0 { SegmentUse::Transaction } else { SegmentUse::Uncovered }, pin.since_ns))
     }
 
     /// Whether a segment is pinned.
@@ -83,32 +100,60 @@ impl SpillPins {
     }
 }
 
+fn unpin(inner: &mut PinsInner, segments: Vec<u32>, count: impl Fn(&mut SpillPin) -> &mut u32) {
+    for segment in segments {
+        if let Some(pin) = inner.segments.get_mut(&segment) {
+            *count(pin) -= 1;
+            if pin.open + pin.committed == 0 {
+                inner.segments.remove(&segment);
+            }
+        }
+    }
+}
+
 /// The running checks: each pins the segments that existed when it began.
 #[derive(Default)]
-pub(crate) struct CheckPins(Mutex<Vec<u32>>);
+pub(crate) struct CheckPins(Mutex<Vec<RunningCheck>>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct RunningCheck {
+    /// The newest segment that it may read.
+    newest: u32,
+    /// When it began, in monotonic nanoseconds.
+    since_ns: u64,
+}
 
 impl CheckPins {
     /// Whether a running check may read the segment.
     pub fn hold(&self, segment: u32) -> bool {
-        self.0.lock().iter().any(|newest| segment <= *newest)
+        self.held_since(segment).is_some()
     }
 
-    pub fn pin(&self, newest: u32) -> CheckPin<'_> {
-        self.0.lock().push(newest);
-        CheckPin { pins: self, newest }
+    /// When the first running check began that may read the segment.
+    pub fn held_since(&self, segment: u32) -> Option<u64> {
+        let running = self.0.lock();
+        let readers = running.iter().filter(|check| segment <= check.newest);
+        readers.map(|check| check.since_ns).min()
+    }
+
+    /// `newest` is the newest segment that a check may read which begins at `since_ns`.
+    pub fn pin(&self, newest: u32, since_ns: u64) -> CheckPin<'_> {
+        let check = RunningCheck { newest, since_ns };
+        self.0.lock().push(check);
+        CheckPin { pins: self, check }
     }
 }
 
 /// A running check; its drop unpins the segments.
 pub(crate) struct CheckPin<'c> {
     pins: &'c CheckPins,
-    newest: u32,
+    check: RunningCheck,
 }
 
 impl Drop for CheckPin<'_> {
     fn drop(&mut self) {
         let mut running = self.pins.0.lock();
-        let own = running.iter().position(|newest| *newest == self.newest).expect("it is running");
+        let own = running.iter().position(|check| *check == self.check).expect("it is running");
         running.swap_remove(own);
     }
 }

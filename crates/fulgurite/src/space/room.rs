@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fulgurite_env::Env;
 use fulgurite_index::Base;
 use fulgurite_log::{Log, LogRoom};
 use fulgurite_types::{Csn, TableId, limits};
@@ -34,6 +35,7 @@ use crate::files::Files;
 use crate::space::Space;
 use crate::space::budget::{Admitted, Budget, Kind};
 use crate::space::cleaning::Wanted;
+use crate::space::growth::Growth;
 use crate::space::need::{INNER_SHARE, Need, TableLoad, WriteCost};
 use crate::{Error, Result};
 
@@ -114,8 +116,10 @@ pub(crate) struct Room {
     /// The highest cost of a commit that waits for room: that puts, or only deletes.
     wanted: [AtomicU64; 2],
     changed: Condvar,
+    growth: Growth,
     leaf_bytes: u64,
     owners: Owners,
+    env: Arc<dyn Env>,
 }
 
 /// What is looked at.
@@ -160,7 +164,7 @@ impl Drop for Waiter<'_> {
 }
 
 impl Room {
-    pub fn new(owners: Owners, leaf_bytes: u64) -> Room {
+    pub fn new(owners: Owners, leaf_bytes: u64, env: Arc<dyn Env>) -> Room {
         Room {
             is_plenty: AtomicBool::new(false),
             short: AtomicBool::new(false),
@@ -176,8 +180,10 @@ impl Room {
             waiters: AtomicU32::new(0),
             wanted: Default::default(),
             changed: Condvar::new(),
+            growth: Growth::default(),
             leaf_bytes: leaf_bytes.max(CATALOG_LEAF_BYTES),
             owners,
+            env,
         }
     }
 
@@ -199,6 +205,7 @@ impl Room {
         *seen = now;
         *self.published.lock() = now;
         drop(seen);
+        self.growth.note(self.env.clock().monotonic_ns(), || self.left_in_all(&now));
         let is_full = must_stay_empty || self.takes_no_checkpoint(&now.log);
         self.full.store(is_full, Ordering::Release);
         self.short.store(now.left <= now.need / 2, Ordering::Release);
@@ -240,6 +247,23 @@ impl Room {
             last.log = log;
         }
         last
+    }
+
+    /// How many seconds until puts are refused, at the rate at which the room has shrunk in the last minute; `None` if it
+    /// has not. `seen`: [`Room::figures`].
+    pub fn seconds_left(&self, seen: &Seen) -> Option<u64> {
+        let left_bytes = self.left_in_all(seen)?;
+        let now_ns = self.env.clock().monotonic_ns();
+        self.growth.note(now_ns, || Some(left_bytes));
+        self.growth.seconds_left(now_ns, left_bytes)
+    }
+
+    /// What may still be put until puts are refused: also what checkpoints would free. `None` if the free space is not
+    /// known.
+    fn left_in_all(&self, seen: &Seen) -> Option<u64> {
+        let is_known = seen.log.reported_bytes != u64::MAX;
+        let room = seen.log.for_checkpoints(self.owners.log.options()).saturating_add(self.freeable_bytes());
+        is_known.then(|| room.saturating_sub(seen.kept))
     }
 
     /// What was left for puts at the last look; negative: what was missing.

@@ -124,9 +124,10 @@ impl Segments {
         if wanted.from == From::Disk {
             maker.refused = is_refused.then(|| Refused { at_ns: now_ns, free_bytes: self.free_bytes() });
         }
-        if made.is_ok() {
+        let made = made.inspect(|segment| {
+            segment.set_made(now_ns);
             self.want_larger();
-        }
+        });
         made.map_err(|error| fail_if_taken(error, shared))
     }
 

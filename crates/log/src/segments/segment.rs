@@ -36,6 +36,8 @@ pub struct SegmentInfo {
     pub used_bytes: u32,
     /// Whether the log itself still needs it: ready, being appended to, or the start of the newest epoch.
     pub open: bool,
+    /// When this opening made it, in monotonic nanoseconds of the environment; 0 if an earlier one did.
+    pub made_ns: u64,
 }
 
 const READY: u8 = 0;
@@ -58,6 +60,7 @@ pub(crate) struct Segment {
     epoch: AtomicU32,
     first_csn: AtomicU64,
     used: AtomicU32,
+    made_ns: AtomicU64,
     /// Whether the space at its end was given back, or it was found that there is nothing to give.
     pub tail_given_back: AtomicBool,
 }
@@ -75,6 +78,7 @@ impl Segment {
             epoch: AtomicU32::new(0),
             first_csn: AtomicU64::new(0),
             used: AtomicU32::new(0),
+            made_ns: AtomicU64::new(0),
             tail_given_back: AtomicBool::new(false),
         }
     }
@@ -113,6 +117,10 @@ impl Segment {
         self.epoch.store(epoch.0, Relaxed);
         self.first_csn.store(first_csn.0, Relaxed);
         self.state.store(OPEN, Relaxed);
+    }
+
+    pub fn set_made(&self, now_ns: u64) {
+        self.made_ns.store(now_ns, Relaxed);
     }
 
     pub fn seal(&self) {
@@ -162,6 +170,7 @@ impl Segment {
             first_csn: Csn(self.first_csn.load(Relaxed)),
             used_bytes: self.used.load(Relaxed),
             open: self.state() != SEALED || self.number == epoch_start,
+            made_ns: self.made_ns.load(Relaxed),
         }
     }
 }
