@@ -217,6 +217,12 @@ impl Catalog {
         self.maps.read().by_id.get(&id).cloned()
     }
 
+    /// The same, also of a dropped table that no checkpoint has purged yet.
+    pub fn by_id_or_dropped(&self, id: TableId) -> Option<Arc<TableState>> {
+        let dropped = || self.maps.read().dropped.iter().find(|state| state.id == id).cloned();
+        self.by_id(id).or_else(dropped)
+    }
+
     /// Every table that is not dropped, by name.
     pub fn list(&self) -> Vec<Arc<TableState>> {
         self.maps.read().by_name.values().cloned().collect()

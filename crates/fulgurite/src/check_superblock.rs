@@ -1,12 +1,13 @@
-//! Verification of the superblock: both copies, as the disk has them.
+//! Verification of the superblock: both copies, as the disk has them, and the record of the checkpoint.
 
-use crate::Result;
 use crate::check::CheckReport;
+use crate::checkpoint::record;
 use crate::engine::Engine;
 use crate::superblock::FILE_NAME;
+use crate::{Error, Result};
 
 impl CheckReport {
-    /// Verifies both copies of the superblock.
+    /// Verifies both copies of the superblock, and reads the record of the checkpoint.
     pub(crate) fn superblock(&mut self, engine: &Engine) -> Result<()> {
         let superblock = engine.superblock.lock();
         engine.check_open()?;
@@ -25,6 +26,15 @@ impl CheckReport {
                  have a look at the disk"
             )),
             (None, None) => {}
+        }
+        // Under the lock: no checkpoint frees the segments of this record meanwhile.
+        let checkpoint = superblock.current().checkpoint;
+        if !checkpoint.is_null() {
+            match record::read(&engine.log, checkpoint) {
+                Ok(_) => {}
+                Err(Error::Damaged(damage)) => self.problem(damage.to_string()),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

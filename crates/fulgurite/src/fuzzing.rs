@@ -5,7 +5,7 @@ use fulgurite_types::{Writer, crc32c};
 
 use crate::body::{ChunksRef, Op, Ops, decode_chunks_body, encode_chunks_body, encode_op};
 use crate::catalog::{decode_next_id, decode_row, encode_next_id, encode_row};
-use crate::checkpoint::record::CheckpointRecord;
+use crate::checkpoint::record::Record;
 use crate::superblock::{ENCODED_BYTES, Superblock};
 
 pub use fulgurite_index::fuzzing as index;
@@ -40,8 +40,8 @@ fn check_chunks(chunks: &ChunksRef) {
 
 /// Decodes a checkpoint record.
 pub fn checkpoint_record(bytes: &[u8]) {
-    if let Ok(record) = CheckpointRecord::decode(bytes) {
-        assert_eq!(CheckpointRecord::decode(&record.encode()), Ok(record));
+    if let Ok(record) = Record::decode(bytes) {
+        assert_eq!(Record::decode(&record.encode()), Ok(record));
     }
 }
 

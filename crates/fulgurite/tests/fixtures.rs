@@ -36,7 +36,13 @@ fn fill(db: &Database) {
     long.put(&[0xff; 65_535], b"the longest key").unwrap();
     long.put(b"in the frame", &long_value(1, 20_000)).unwrap();
     long.put(b"in parts", &long_value(2, 1_200_000)).unwrap();
+    let idle = ["idle 1", "idle 2", "idle 3", "idle 4"];
+    idle.iter().for_each(|name| _ = db.table(name).unwrap().put(b"k", b"v").unwrap());
+    // A full checkpoint record, then one of what changed.
     db.checkpoint().unwrap();
+    long.put(b"", b"the empty key").unwrap();
+    db.checkpoint().unwrap();
+    idle.iter().for_each(|name| db.drop_table(name).unwrap());
     rows.delete(b"row/00007").unwrap();
     rows.delete_range(b"row/00100".as_slice()..b"row/00200".as_slice()).unwrap();
     rows.put_expiring(b"expired", b"gone", fulgurite::Expiry::at_unix_ms(1)).unwrap();

@@ -303,6 +303,12 @@ pub trait Base: Send + Sync {
     /// How many bytes of nodes a write-out that began now would write at most.
     fn dirty_bytes(&self) -> u64;
 
+    /// Whether a write-out that began now would change anything on disk. If not, what it reported last is still the case.
+    /// Takes no lock: the caller knows that the merges that matter have ended.
+    fn is_dirty(&self) -> bool {
+        true
+    }
+
     /// Drops clean nodes from memory, least recently used first where known, until at most `resident_bytes_max` are
     /// resident; returns how many are. Dirty nodes stay.
     fn evict(&self, resident_bytes_max: usize) -> usize;

@@ -13,7 +13,6 @@ use fulgurite_log::{BulkKind, ScanItem};
 use fulgurite_types::TableId;
 
 use super::pacing::Pacer;
-use super::record::CheckpointRecord;
 use super::{Boundary, Checkpointer};
 use crate::Result;
 use crate::catalog::TableState;
@@ -41,15 +40,12 @@ impl Checkpointer {
 
     /// Moves the live nodes out of segments, and writes the trees that changed out again; returns how many node records
     /// were written. What fails of it leaves the checkpoint as it was before: segments stay longer.
-    pub(super) fn clean(
-        &mut self,
-        tables: &[Arc<TableState>],
-        at: &Boundary,
-        record: &mut CheckpointRecord,
-        pacer: &mut Pacer<'_>,
-    ) -> u64 {
+    pub(super) fn clean(&mut self, tables: &[Arc<TableState>], at: &Boundary, pacer: &mut Pacer<'_>) -> u64 {
         _ = self.shared.room.look();
         let segments = self.segments_to_clean(at.bulk_before);
+        if segments.is_empty() {
+            return 0;
+        }
         let mut changed = BTreeSet::new();
         let mut moved = Vec::new();
         let (mut allowance, _, _) = self.shared.room.for_cleaning();
@@ -62,6 +58,7 @@ impl Checkpointer {
         }
         let mut records_written = 0;
         for table in tables.iter().filter(|table| changed.contains(&table.id)) {
+            self.chain.note(table.id);
             pacer.begin_table(0, table.index.base().dirty_bytes());
             match self.write_out(table, pacer) {
                 Ok(records) => records_written += records,
@@ -69,10 +66,6 @@ impl Checkpointer {
                     tracing::debug!(%error, "moved nodes could not be written out");
                     continue;
                 }
-            }
-            let written = self.shared.space.lock().accounts.written(table.id);
-            if let Some(table_record) = record.tables.get_mut(&table.id) {
-                (table_record.root, table_record.accounts) = (written.root, written.live);
             }
         }
         let space = self.shared.space.lock();

@@ -11,13 +11,14 @@
 //! is safe, too: it looks up range tombstones before keys, so if it misses a dropped tombstone, it then searches a tree
 //! in which the tombstone has nothing left to hide.
 
+pub(crate) mod chain;
 mod cleaning;
 pub(crate) mod pace;
 pub(crate) mod pacing;
 mod purges;
 pub(crate) mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,6 +28,7 @@ use fulgurite_log::{CommitLog, Log};
 use fulgurite_types::{Csn, Lsn, TableId};
 use parking_lot::Mutex;
 
+use self::chain::{Chain, WrittenRecord};
 use self::cleaning::Unmovable;
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
@@ -67,6 +69,7 @@ const LOOK_NS: u64 = 10_000_000;
 pub(crate) struct Checkpointer {
     /// The log that no checkpoint covers.
     debt: Debt,
+    chain: Chain,
     segment_size: SegmentSize,
     purges: Purges,
     unmovable: Unmovable,
@@ -128,9 +131,16 @@ fn unwritten(table: &TableState, error: IndexError) -> Error {
 }
 
 impl Checkpointer {
-    pub fn new(debt: Debt, shared: Shared) -> Checkpointer {
+    pub fn new(debt: Debt, chain: Chain, shared: Shared) -> Checkpointer {
         let segment_size = SegmentSize::default();
-        Checkpointer { debt, segment_size, purges: Purges::default(), unmovable: Unmovable::new(), shared }
+        Checkpointer {
+            debt,
+            chain,
+            segment_size,
+            purges: Purges::default(),
+            unmovable: Unmovable::new(),
+            shared,
+        }
     }
 
     /// What recovery may need of the log.
@@ -234,12 +244,13 @@ impl Checkpointer {
             self.shared.space.lock().accounts.install_again();
             0
         } else {
-            let (record, records_written) = self.write_tables(tables, &at, merger)?;
-            let (checkpoint, segments) = record.write(&self.shared.log)?;
+            let records_written = self.write_tables(&tables, &at, merger)?;
+            let written = self.write_record(&tables, at.covered)?;
             self.shared.log.sync_bulk().or_error()?;
-            self.write_superblock(checkpoint, &at)?;
+            self.write_superblock(written.placed.lsn, &at)?;
+            let segments = self.chain.install(written);
             self.shared.space.lock().accounts.install(segments);
-            self.drop_range_deletes(at.covered);
+            self.drop_range_deletes(&tables, at.covered);
             records_written
         };
         if room.is_short() {
@@ -277,53 +288,72 @@ impl Checkpointer {
     /// Whether a checkpoint would write what the last one wrote. It then only moves the replay position, so that the
     /// segments of former epochs become free.
     fn is_unchanged(&self, boundary: Csn) -> bool {
-        let is_untouched =
-            |table: &Arc<TableState>| table.dropped().is_none() && table.index.range_deletes().is_empty();
+        // A table with range tombstones is active (INV-ACT-1).
+        let tables = &self.shared.tables;
         self.current().covered == boundary
             && self.purges.is_empty()
-            && self.shared.tables.all().iter().all(is_untouched)
+            && tables.dropped().is_empty()
+            && tables.active().all().iter().all(|table| table.index.range_deletes().is_empty())
     }
 
-    /// Merges, purges and writes out every table; returns the record, and how many node records were written.
-    fn write_tables(
-        &mut self,
-        tables: Vec<Arc<TableState>>,
-        at: &Boundary,
-        merger: &Merger,
-    ) -> Result<(CheckpointRecord, u64)> {
-        let mut record = CheckpointRecord {
-            covered: at.covered,
-            next_table_id: self.shared.tables.next_id().0,
-            tables: BTreeMap::new(),
-        };
-        let mut records_written = 0;
-        self.purge_dropped(at.covered);
-        let kept: BTreeSet<TableId> = self.shared.tables.all().iter().map(|table| table.id).collect();
-        let tables = tables.into_iter().filter(|table| kept.contains(&table.id));
-        let estimated: Vec<_> = tables.map(|table| (unwritten_bytes(&table), table)).collect();
+    /// Merges, purges and writes out the tables that have anything to write; returns how many node records were written.
+    fn write_tables(&mut self, tables: &[Arc<TableState>], at: &Boundary, merger: &Merger) -> Result<u64> {
+        let gone = self.purge_dropped(at.covered);
+        let is_touched = |table: &&Arc<TableState>| !gone.contains(&table.id) && self.is_touched(table);
+        let touched: Vec<_> = tables.iter().filter(is_touched).collect();
+        let estimated: Vec<_> = touched.into_iter().map(|table| (unwritten_bytes(table), table)).collect();
         let pacing = self.shared.pacing.clone();
         let mut pacer = self.pacer(&pacing, estimated.iter().map(|(bytes, _)| bytes).sum());
-        for (estimate, table) in &estimated {
+        let mut records_written = 0;
+        for (estimate, table) in estimated {
+            self.chain.note(table.id);
             let reads = &*self.shared.reads;
             merger.merge(table, reads, at.covered)?;
             self.purges.purge(table, &reads.prune_rules(table), at.covered)?;
-            pacer.begin_table(*estimate, table.index.base().dirty_bytes());
+            pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;
-            let written = self.shared.space.lock().accounts.written(table.id);
-            // A snapshot still sees the table, so its values stay in the accounts; no recovery needs its root.
-            if table.dropped().is_some_and(|csn| csn <= at.covered) {
-                continue;
-            }
-            let table_record = TableRecord {
-                root: written.root,
-                range_deletes: table.index.range_deletes().list(Csn::ZERO, at.covered),
-                accounts: written.live,
-            };
-            record.tables.insert(table.id, table_record);
         }
-        let tables: Vec<_> = estimated.into_iter().map(|(_, table)| table).collect();
-        records_written += self.clean(&tables, at, &mut record, &mut pacer);
-        Ok((record, records_written))
+        Ok(records_written + self.clean(tables, at, &mut pacer))
+    }
+
+    /// Whether a table has anything that its last write-out did not have. Asked once the horizon has passed the boundary.
+    /// The memtables come first: a merge makes nodes dirty before it drops its memtable.
+    fn is_touched(&self, table: &TableState) -> bool {
+        table.index.memtables().oldest_immutable().is_some()
+            || table.index.base().is_dirty()
+            || !table.index.range_deletes().is_empty()
+            || table.dropped().is_some()
+    }
+
+    /// Writes the record of a checkpoint of `tables`.
+    fn write_record(&self, tables: &[Arc<TableState>], covered: Csn) -> Result<WrittenRecord> {
+        let Shared { tables: catalog, log, room, space, .. } = &self.shared;
+        let next_table_id = catalog.next_id().0;
+        let record_of = |ids: Option<&BTreeSet<TableId>>| {
+            let some: Vec<_>;
+            let tables = match ids {
+                None => tables,
+                Some(ids) => {
+                    some = ids.iter().filter_map(|id| catalog.by_id_or_dropped(*id)).collect();
+                    &some
+                }
+            };
+            // A snapshot may still see a dropped table, so its values stay in the accounts; no recovery needs its root.
+            let kept = tables.iter().filter(|table| table.dropped().is_none_or(|csn| csn > covered));
+            let records = kept.map(|table| {
+                let written = space.lock().accounts.written(table.id);
+                let range_deletes = table.index.range_deletes().list(Csn::ZERO, covered);
+                (table.id, TableRecord { root: written.root, range_deletes, accounts: written.live })
+            });
+            let tables = records.filter(|(_, record)| *record != TableRecord::default()).collect();
+            CheckpointRecord { covered, next_table_id, tables }
+        };
+        let written = self.chain.write(log, room.is_short(), record_of)?;
+        if cfg!(debug_assertions) {
+            let read = record::read(log, written.placed.lsn)?.record;
+            assert_eq!(read, record_of(None), "INV-CKPT-7: a record and its base are a full record");
+        }
+        Ok(written)
     }
 
     /// The pace of a checkpoint that has about `total` bytes to write.
@@ -373,27 +403,33 @@ impl Checkpointer {
 
     /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`
     /// (INV-CKPT-3).
-    fn drop_range_deletes(&mut self, boundary: Csn) {
+    fn drop_range_deletes(&mut self, tables: &[Arc<TableState>], boundary: Csn) {
         let (snapshots, _) = self.shared.reads.snapshots.open();
-        if snapshots.first().is_some_and(|&oldest| oldest < boundary) {
+        if self.purges.is_empty() || snapshots.first().is_some_and(|&oldest| oldest < boundary) {
             return;
         }
-        for table in self.shared.tables.all() {
-            self.purges.drop_purged(&table, boundary);
+        for table in tables.iter().filter(|table| !table.index.range_deletes().is_empty()) {
+            if self.purges.drop_purged(table, boundary) {
+                self.chain.note(table.id);
+            }
         }
     }
 
-    fn purge_dropped(&mut self, boundary: Csn) {
+    /// Removes the dropped tables that no snapshot sees, and returns them.
+    fn purge_dropped(&mut self, boundary: Csn) -> BTreeSet<TableId> {
         let (snapshots, _) = self.shared.reads.snapshots.open();
         let oldest = snapshots.first().copied().unwrap_or(Csn::MAX);
         let is_gone =
             |table: &TableState| table.dropped().is_some_and(|csn| csn <= boundary && csn <= oldest);
-        for table in self.shared.tables.purge(is_gone) {
+        let gone = self.shared.tables.purge(is_gone);
+        for table in &gone {
             table.index.end_merging();
             table.index.base().leave_store();
             self.shared.space.lock().accounts.drop_table(table.id);
             self.purges.forget(table.id);
+            self.chain.note(table.id);
         }
+        gone.iter().map(|table| table.id).collect()
     }
 
     /// Notes in the superblock where the closed log ends: the next open need not search beyond.

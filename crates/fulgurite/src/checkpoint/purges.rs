@@ -40,13 +40,12 @@ impl Purges {
         Ok(())
     }
 
-    /// Drops a table's range tombstones that a checkpoint before `boundary` purged (INV-CKPT-3).
-    pub fn drop_purged(&mut self, table: &TableState, boundary: Csn) {
-        let Some(purges) = self.0.get_mut(&table.id) else { return };
+    /// Drops a table's range tombstones that a checkpoint before `boundary` purged (INV-CKPT-3); whether there were any.
+    pub fn drop_purged(&mut self, table: &TableState, boundary: Csn) -> bool {
+        let Some(purges) = self.0.get_mut(&table.id) else { return false };
         let earlier = purges.partition_point(|purge| purge.covered < boundary);
-        if let Some(newest) = purges.drain(..earlier).next_back() {
-            table.index.range_deletes().drop_up_to(newest.up_to);
-        }
+        let newest = purges.drain(..earlier).next_back();
+        newest.inspect(|newest| table.index.range_deletes().drop_up_to(newest.up_to)).is_some()
     }
 
     /// The table is gone.

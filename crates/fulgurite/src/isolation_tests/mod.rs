@@ -8,6 +8,7 @@ mod counters;
 mod deferred;
 mod definitions;
 mod durability;
+mod increments;
 mod leases;
 mod levels;
 mod limits;

@@ -31,9 +31,10 @@ use self::tables::restore_tables;
 pub(crate) use self::tables::row_of;
 use crate::background::Wakeups;
 use crate::catalog::Catalog;
+use crate::checkpoint::chain::Chain;
 use crate::checkpoint::pace::Debt;
 use crate::checkpoint::pacing::Pacing;
-use crate::checkpoint::record::CheckpointRecord;
+use crate::checkpoint::record::{self, ReadRecord};
 use crate::checkpoint::{Checkpointer, Shared};
 use crate::clock::Clock;
 use crate::commit::Pipeline;
@@ -76,6 +77,7 @@ struct Recovered {
     clock: Clock,
     tables: Arc<Catalog>,
     accounts: Accounts,
+    chain: Chain,
     spills: Arc<SpillPins>,
 }
 
@@ -123,9 +125,9 @@ fn recover(
     let (log, report) = open_log(env, home, current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
-    let (tables, accounts) = restore(&log, current, options, &spills, replay)?;
+    let (tables, accounts, chain) = restore(&log, current, options, &spills, replay)?;
     check_segments(home, &log, &accounts)?;
-    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, spills })
+    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, chain, spills })
 }
 
 /// Builds the owners, each from those before it, and the engine.
@@ -136,7 +138,7 @@ fn build(
     options: Options,
     recovered: Recovered,
 ) -> Engine {
-    let Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, spills } =
+    let Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, chain, spills } =
         recovered;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
@@ -170,7 +172,7 @@ fn build(
         space: space.clone(),
         log_share: options.checkpoint_log_bytes,
     };
-    let checkpointer = Checkpointer::new(Debt::recovered(&report), shared);
+    let checkpointer = Checkpointer::new(Debt::recovered(&report), chain, shared);
     checkpointer.publish();
     Engine {
         values: Values::new(log.clone(), tables.clone()),
@@ -332,24 +334,25 @@ fn restore(
     options: &Options,
     spills: &SpillPins,
     replay: Replay<'_>,
-) -> Result<(Arc<Catalog>, Accounts)> {
-    let (record, record_segments) = read_checkpoint(log, current.checkpoint)?;
+) -> Result<(Arc<Catalog>, Accounts, Chain)> {
+    let read = if current.checkpoint.is_null() {
+        ReadRecord::default()
+    } else {
+        record::read(log, current.checkpoint)?
+    };
+    let record = &read.record;
     let root = record.tables.get(&TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
     let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
-    restore_tables(log, &catalog, &record)?;
+    restore_tables(log, &catalog, record)?;
     replay.finish(log, spills, &catalog)?;
-    let mut accounts = Accounts::recovered(&record, record_segments);
-    for id in record.tables.keys().filter(|id| catalog.by_id(**id).is_none()) {
-        accounts.drop_table(*id);
+    let mut accounts = Accounts::recovered(record, read.segments());
+    let gone: Vec<_> = record.tables.keys().copied().filter(|id| catalog.by_id(*id).is_none()).collect();
+    let mut chain = Chain::recovered(read);
+    for id in gone {
+        accounts.drop_table(id);
+        chain.note(id);
     }
-    Ok((catalog, accounts))
-}
-
-fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<u32>)> {
-    if checkpoint.is_null() {
-        return Ok((CheckpointRecord::default(), Vec::new()));
-    }
-    CheckpointRecord::read(log, checkpoint)
+    Ok((catalog, accounts, chain))
 }
 
 /// Fails if a segment with live bytes is missing, or so short or damaged that the log did not take it.

@@ -230,6 +230,10 @@ impl Base for BTree {
         self.tree.nodes.residency.dirty_bytes() as u64
     }
 
+    fn is_dirty(&self) -> bool {
+        self.tree.root.is_dirty()
+    }
+
     fn evict(&self, resident_bytes_max: usize) -> usize {
         self.tree.evict(resident_bytes_max)
     }
