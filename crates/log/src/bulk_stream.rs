@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::segments::{SEALED, Segment, Segments, Stream};
 use crate::shared::Shared;
 use crate::stats::add;
-use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
+use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard, fence};
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -21,6 +21,9 @@ const BUFFER_BYTES: usize = 1024 * 1024;
 
 /// A thread that appends and finds this many bytes unsynced syncs them before it returns (INV-LOG-17).
 const UNSYNCED_BYTES_MAX: u64 = if cfg!(feature = "shuttle") { 4096 } else { 4 * 1024 * 1024 };
+
+/// No segment number, which have 32 bits.
+const NO_SEGMENT: u64 = u64::MAX;
 
 #[derive(Default)]
 struct State {
@@ -63,9 +66,12 @@ pub(crate) struct BulkStream {
     segments: Arc<Segments>,
     /// Held during a sync, so that a second one waits for what the first is syncing.
     syncing: Mutex<()>,
+    /// Held over writes, and while a segment is made.
     state: Mutex<State>,
     /// Held while a long record is written.
     long: Mutex<()>,
+    /// The number of the open segment, [`NO_SEGMENT`] before the first. Known without `state`: `stats()` needs it.
+    open_segment: AtomicU64,
     /// The [`BulkPosition`] up to which everything is durable.
     synced: AtomicU64,
     /// The [`BulkPosition`] that frames of the commit stream depend on (INV-LOG-16).
@@ -102,6 +108,7 @@ impl BulkStream {
             syncing: Mutex::new(()),
             state: Mutex::default(),
             long: Mutex::new(()),
+            open_segment: AtomicU64::new(NO_SEGMENT),
             synced: AtomicU64::new(0),
             required: AtomicU64::new(0),
         }
@@ -122,6 +129,11 @@ impl BulkStream {
     /// The same; 0 while a thread appends or writes.
     pub fn room_unless_busy(&self) -> u32 {
         self.state.try_lock().map_or(0, |state| state.room())
+    }
+
+    /// The number of the open segment, or a smaller one. Waits for no other thread.
+    pub fn open_segment(&self) -> Option<u32> {
+        u32::try_from(self.open_segment.load(SeqCst)).ok()
     }
 
     /// Where the next record begins, if it fits.
@@ -202,6 +214,9 @@ impl BulkStream {
         self.write(state)?;
         // The next sync seals the segment that is left, even if nothing was written to it since the last one.
         state.note_unsynced();
+        self.open_segment.store(next.number.into(), SeqCst);
+        // `Log::bulk_position` sees the number if it sees the segment handed out.
+        fence(SeqCst);
         next.hand_out(Stream::Bulk, self.shared.epoch, Csn::ZERO);
         let Shared { database, epoch, .. } = *self.shared;
         let header = GroupHeader::bulk_start(database, epoch, next.number, durable);

@@ -16,6 +16,7 @@ use crate::stream::watermarks::Watermarks;
 use crate::stream::{Admission, CommitStream, Reservation};
 use crate::{format, threads};
 use fulgurite_env::{Dir, Env, Joiner};
+use fulgurite_types::sync::fence;
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use parking_lot::Mutex;
 use std::path::Path;
@@ -192,17 +193,17 @@ impl Log {
         self.stream.at_reserved(work)
     }
 
-    /// The smallest number of a segment that can take bulk records from now on.
+    /// The smallest number of a segment that can take bulk records from now on. Waits for no other thread.
     pub fn bulk_position(&self) -> u32 {
-        match self.bulk.append_point() {
-            Some(lsn) => lsn.segment(),
-            // The next is a ready segment, or one that is not made yet.
-            None => {
-                let infos = self.segments.infos();
-                let ready = infos.iter().filter(|info| info.stream.is_none()).map(|info| info.number).min();
-                ready.unwrap_or_else(|| infos.iter().map(|info| info.number + 1).max().unwrap_or(0))
-            }
-        }
+        self.bulk.open_segment().unwrap_or_else(|| {
+            // The first is a ready segment, or one that is not made yet.
+            let infos = self.segments.infos();
+            let ready = infos.iter().filter(|info| info.stream.is_none()).map(|info| info.number).min();
+            let next = ready.unwrap_or_else(|| infos.iter().map(|info| info.number + 1).max().unwrap_or(0));
+            // Unless it was handed out just now: then it was not among the ready ones.
+            fence(Ordering::SeqCst);
+            self.bulk.open_segment().map_or(next, |open| open.min(next))
+        })
     }
 
     /// Where replay has to start to deliver every frame after `after`: the LSN of a group at or before the first of
