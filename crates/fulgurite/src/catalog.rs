@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::active::{Active, Activity, note};
 use crate::claims::Claims;
+use crate::merger::MERGING_WAIT_MS_MAX;
 use crate::throttle::Throttle;
 use crate::{Error, Options, Result};
 
@@ -322,7 +323,7 @@ fn new_state(
         dropped: AtomicU64::new(0),
         merging_failed: AtomicBool::new(false),
         claims: Claims::default(),
-        throttle: Throttle::default(),
+        throttle: Throttle::new(MERGING_WAIT_MS_MAX),
         is_active: AtomicBool::new(false),
         active,
     })

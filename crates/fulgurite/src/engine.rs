@@ -12,6 +12,7 @@
 //! | [`SuperblockFile`] | the copies of the superblock |
 //! | [`Space`] | the accounts, the pins, segments that are being retired |
 //! | [`Pacing`] | how fast a checkpoint goes, and whom it slows |
+//! | [`LogGrowth`] | how much log no checkpoint covers |
 //! | [`Room`] | admission by the free space of the disk |
 //!
 //! [`Values`] and [`Wakeups`] have no state of the database. The clock, the counters, the hooks, the progress and the
@@ -45,6 +46,7 @@ use parking_lot::Mutex;
 use crate::background::Wakeups;
 use crate::catalog::{Catalog, TableState};
 use crate::checkpoint::Checkpointer;
+use crate::checkpoint::growth::LogGrowth;
 use crate::checkpoint::pacing::Pacing;
 use crate::clock::Clock;
 use crate::commit::Pipeline;
@@ -90,6 +92,7 @@ pub(crate) struct Engine {
     pub superblock: Arc<Mutex<SuperblockFile>>,
     pub space: Arc<Mutex<Space>>,
     pub pacing: Arc<Pacing>,
+    pub growth: Arc<LogGrowth>,
     // Handed to the owners.
     pub clock: Arc<Clock>,
     pub counters: Counters,

@@ -16,6 +16,7 @@ use fulgurite_types::{Csn, limits};
 
 use crate::catalog::TableState;
 use crate::checkpoint::CheckpointReport;
+use crate::checkpoint::growth::LogBytes;
 use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::error::OrError;
@@ -26,6 +27,12 @@ use crate::{Error, Result};
 
 /// A shorter wait is left out: the next commit makes up for it.
 const SLEEP_NS_MIN: u64 = 50_000;
+
+/// A commit of no more than this waits for the log once, [`crate::checkpoint::pacing`] says how long at most.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// How often a transaction that waits for another one's excess to be covered looks.
+const EXCESS_LOOK: Duration = Duration::from_millis(20);
 
 /// How often opening tries to free the segments that a checkpoint retired.
 const FREEING_ROUNDS: u32 = 8;
@@ -40,42 +47,106 @@ pub(crate) struct Round {
 }
 
 impl Engine {
-    /// Slows a committer that writes about `bytes` to a table while background work is behind, and stops it while the
-    /// table has too many memtables, which bounds memory.
-    pub fn wait_for_maintenance(&self, table: &TableState, bytes: usize) -> Result<()> {
-        if let Some(pressure) = self.pacing.log_pressure() {
-            let cost_ns = pressure.cost_ns(bytes as u64);
-            self.slow_down(Waited::Checkpoint, |now_ns| self.pacing.log_throttle.take(now_ns, cost_ns));
+    /// Slows a committer that writes about `bytes` to each of some tables while background work is behind, and stops it
+    /// while one of them has too many memtables, which bounds memory.
+    pub fn wait_for_maintenance<'t>(
+        &self,
+        tables: impl Iterator<Item = &'t TableState> + Clone,
+        bytes: usize,
+    ) -> Result<()> {
+        if self.pacing.log_pressure(&self.growth).is_some() {
+            self.slow_for_log((bytes * tables.clone().count()) as u64)?;
         }
-        if table.index.memtables().count() > MEMTABLES_SLOW {
-            self.slow_for_merging(table, bytes)
+        if tables.clone().any(|table| table.index.memtables().count() > MEMTABLES_SLOW) {
+            self.slow_for_merging(tables, bytes)
         } else {
             Ok(())
         }
     }
 
+    /// A commit that is not large waits once: others that are made to wait while it sleeps add nothing to that.
     #[cold]
-    fn slow_for_merging(&self, table: &TableState, bytes: usize) -> Result<()> {
-        let pressure = self.merger.pressure(table, self.options.memtable_bytes_max);
-        let cost_ns = pressure.cost_ns(bytes as u64);
-        self.slow_down(Waited::Merging, |now_ns| table.throttle.take(now_ns, cost_ns));
-        if has_too_many_memtables(table) { self.wait_for_merging(table) } else { Ok(()) }
+    fn slow_for_log(&self, bytes: u64) -> Result<()> {
+        let mut waited_ns = 0;
+        while let Some(pressure) = self.pacing.log_pressure(&self.growth) {
+            let rest_ns = pressure.cost_ns(bytes).saturating_sub(waited_ns);
+            if waited_ns > 0 && rest_ns < SLEEP_NS_MIN {
+                break;
+            }
+            let slept_ns =
+                self.slow_down(Waited::Checkpoint, |now_ns| self.pacing.log_throttle.take(now_ns, rest_ns));
+            if slept_ns == 0 || bytes <= SMALL_BYTES {
+                break;
+            }
+            waited_ns += slept_ns;
+            self.check_writable()?;
+        }
+        Ok(())
     }
 
-    /// Sleeps as long as `turn` says. A callback does not: it may run on a thread of the log.
+    /// Slows a committer once, for the table that is furthest behind.
     #[cold]
-    fn slow_down(&self, cause: Waited, turn: impl FnOnce(u64) -> u64) {
+    fn slow_for_merging<'t>(
+        &self,
+        tables: impl Iterator<Item = &'t TableState> + Clone,
+        bytes: usize,
+    ) -> Result<()> {
+        let turn = |table: &TableState, now_ns| {
+            let pressure = self.merger.pressure(table, self.options.memtable_bytes_max);
+            table.throttle.take(now_ns, pressure.cost_ns(bytes as u64))
+        };
+        let is_slow = |table: &&TableState| table.index.memtables().count() > MEMTABLES_SLOW;
+        self.slow_down(Waited::Merging, |now_ns| {
+            tables.clone().filter(is_slow).map(|table| turn(table, now_ns)).max().unwrap_or(0)
+        });
+        for table in tables.filter(|table| has_too_many_memtables(table)) {
+            self.wait_for_merging(table)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps as long as `turn` says; returns how long that was, 0 if it did not. A callback does not sleep: it may run on a
+    /// thread of the log.
+    #[cold]
+    fn slow_down(&self, cause: Waited, turn: impl FnOnce(u64) -> u64) -> u64 {
         if is_in_callback() || !self.options.background {
-            return;
+            return 0;
         }
         let clock = self.env.clock();
         let start_ns = clock.monotonic_ns();
         let wait_ns = turn(start_ns);
-        if wait_ns >= SLEEP_NS_MIN {
-            clock.sleep(Duration::from_nanos(wait_ns));
-            let waited_ns = clock.monotonic_ns().saturating_sub(start_ns);
-            self.pipeline.stopwatch().waited(cause, waited_ns);
+        if wait_ns < SLEEP_NS_MIN {
+            return 0;
         }
+        clock.sleep(Duration::from_nanos(wait_ns));
+        let waited_ns = clock.monotonic_ns().saturating_sub(start_ns);
+        self.pipeline.stopwatch().waited(cause, waited_ns);
+        waited_ns
+    }
+
+    /// A transaction of about `bytes` that has an excess waits while no checkpoint covers a whole share of it (INV-CKPT-8):
+    /// a checkpoint is due then. It does not wait where checkpoints fail.
+    pub fn wait_for_excess(&self, bytes: usize) -> Result<()> {
+        let growth = &self.growth;
+        let has_to_wait =
+            || growth.uncovered().excess >= growth.share() && !self.progress.checkpointing.is_failing();
+        if LogBytes::of_list(bytes as u64, growth.share()).excess == 0
+            || is_in_callback()
+            || !self.options.background
+            || !has_to_wait()
+        {
+            return Ok(());
+        }
+        let clock = self.env.clock();
+        let start_ns = clock.monotonic_ns();
+        while has_to_wait() {
+            self.check_writable()?;
+            self.wakeups.wake_checkpointer();
+            clock.sleep(EXCESS_LOOK);
+        }
+        let waited_ns = clock.monotonic_ns().saturating_sub(start_ns);
+        self.pipeline.stopwatch().waited(Waited::Checkpoint, waited_ns);
+        Ok(())
     }
 
     #[cold]

@@ -27,6 +27,9 @@ const MEMTABLES_MAX: usize = 8;
 /// While it has more than this, they are slowed.
 pub(crate) const MEMTABLES_SLOW: usize = MEMTABLES_MAX / 2;
 
+/// The longest that a commit is slowed for the merging of one table, in milliseconds, before it has to stop.
+pub(crate) const MERGING_WAIT_MS_MAX: u64 = 100;
+
 /// What is assumed until the first merge has ended. The first memtable after a crash may hold all that was replayed.
 const SPEED_ASSUMED: u64 = 32 << 20;
 

@@ -41,7 +41,8 @@ pub struct Options {
     /// replayed counts. It begins at half of that, or sooner: once the log is as long as what the checkpoint would write
     /// (at least 16 MiB). It spreads its writes over the growth of the rest, and where it cannot keep up, commits are
     /// slowed: the log that the next open has to replay stays below twice this figure (about half a second for 256 MiB
-    /// of small commits). A smaller one makes opens faster, and the same leaves are written more often. If processes die
+    /// of small commits). A transaction whose operations take more than a quarter of it may wait for a checkpoint, and its
+    /// rest comes on top. A smaller one makes opens faster, and the same leaves are written more often. If processes die
     /// again and again before they have written their checkpoint, opening writes it itself: after twice the log at
     /// which one begins, or after eight such lives. From 1 MiB to 64 GiB. Default 256 MiB.
     pub checkpoint_log_bytes: u64,

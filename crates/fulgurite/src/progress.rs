@@ -71,9 +71,6 @@ pub(crate) struct Progress {
     pub covered: AtomicU64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: AtomicU64,
-    /// The log that no checkpoint covers: as many bytes as this life has written, plus this (wrapping: it is negative
-    /// once a checkpoint covers some of them).
-    pub log_offset: AtomicU64,
     /// The first segment that replay would need.
     pub replay_segment: AtomicU32,
     /// The segments as they were last looked at.
@@ -107,6 +104,11 @@ impl Progress {
 }
 
 impl Failures {
+    /// Whether the last round failed.
+    pub fn is_failing(&self) -> bool {
+        self.0.lock().as_ref().is_some_and(|error| error.rounds > 0)
+    }
+
     fn last(&self) -> Option<MaintenanceError> {
         self.0.lock().clone()
     }

@@ -74,7 +74,7 @@ impl Table {
         let bytes = key.len() + value.map_or(0, <[u8]>::len);
         let kind = if value.is_some() { Kind::Puts } else { Kind::Deletes };
         let _admitted = engine.admit_by_room(kind, || WriteCost::of_one(bytes))?;
-        engine.wait_for_maintenance(table, bytes)?;
+        engine.wait_for_maintenance(std::iter::once(&**table), bytes)?;
         let hash = hash_key(table.id, key);
         let inline_max = engine.options.inline_bytes_max;
         let (frame, work) = prepare_one(table, key, hash, value, expires_at_ms, inline_max);

@@ -41,7 +41,8 @@ pub struct Stats {
     pub synced: Csn,
     /// The newest commit that the last checkpoint covers: the next open replays the commits above it.
     pub checkpoint_covered: Csn,
-    /// Bytes of log since the last checkpoint began: about what the next open would replay after a crash now.
+    /// Bytes of log since the last checkpoint began, the operations of large transactions included: about what the next open
+    /// would replay after a crash now.
     pub uncovered_log_bytes: u64,
     /// Checkpoints since the database was opened, those that found nothing new included.
     pub checkpoints: u64,
@@ -247,8 +248,6 @@ impl Stats {
 
     pub(crate) fn read(engine: &Engine) -> Stats {
         let progress = &engine.progress;
-        // Before the log's counters: these only rise.
-        let log_offset = progress.log_offset.load(Ordering::Acquire);
         let log = engine.log.stats();
         let active = engine.tables.active();
         let (snapshots, _) = engine.reads.snapshots.open();
@@ -272,7 +271,7 @@ impl Stats {
             durable: engine.pipeline.stable(),
             synced: engine.pipeline.floor(),
             checkpoint_covered: Csn(progress.covered.load(Ordering::Acquire)),
-            uncovered_log_bytes: log.written_bytes.wrapping_add(log_offset),
+            uncovered_log_bytes: engine.growth.uncovered().total(),
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),
             checkpoint: engine.pacing.progress(),

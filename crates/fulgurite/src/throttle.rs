@@ -7,15 +7,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The longest that one commit waits before it looks again.
-pub(crate) const WAIT_MAX_NS: u64 = 100_000_000;
-
-/// The most that one commit makes those behind it wait: a transaction of a gigabyte is to delay itself, not others.
-const TURN_MAX_NS: u64 = 5_000_000;
+/// The most that one commit makes those behind it wait, as a part of the longest wait: a transaction of a gigabyte is to
+/// delay itself, not others.
+const TURNS: u64 = 20;
 
 /// Where committers of one kind queue.
-#[derive(Default)]
 pub(crate) struct Throttle {
+    /// The longest that one commit waits before it looks again.
+    wait_ns_max: u64,
     /// When the last of them has its turn, in nanoseconds of the monotonic clock.
     until_ns: AtomicU64,
 }
@@ -38,16 +37,21 @@ impl Pressure {
 }
 
 impl Throttle {
+    /// One in which no commit waits for longer than `wait_ms_max` before it looks again.
+    pub fn new(wait_ms_max: u64) -> Throttle {
+        Throttle { wait_ns_max: wait_ms_max * 1_000_000, until_ns: AtomicU64::new(0) }
+    }
+
     /// Queues a commit that has to take `cost_ns`; returns how long it has to wait, in nanoseconds.
     pub fn take(&self, now_ns: u64, cost_ns: u64) -> u64 {
-        let turn_ns = cost_ns.min(TURN_MAX_NS);
+        let turn_ns = cost_ns.min(self.wait_ns_max / TURNS);
         let mut until = self.until_ns.load(Ordering::Relaxed);
         loop {
             let end = until.max(now_ns).saturating_add(turn_ns);
             match self.until_ns.compare_exchange_weak(until, end, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     let wait = end.saturating_sub(now_ns).max(cost_ns);
-                    return wait.min(WAIT_MAX_NS);
+                    return wait.min(self.wait_ns_max);
                 }
                 Err(other) => until = other,
             }
@@ -68,7 +72,7 @@ mod tests {
 
     #[test]
     fn commits_wait_one_after_the_other() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(100);
         assert_eq!(throttle.take(1000, 10), 10);
         assert_eq!(throttle.take(1000, 10), 20);
         assert_eq!(throttle.take(1015, 0), 5);
@@ -77,8 +81,8 @@ mod tests {
 
     #[test]
     fn a_large_commit_delays_itself_more_than_others() {
-        let throttle = Throttle::default();
-        assert_eq!(throttle.take(0, u64::MAX), WAIT_MAX_NS);
-        assert_eq!(throttle.take(0, 0), TURN_MAX_NS);
+        let throttle = Throttle::new(100);
+        assert_eq!(throttle.take(0, u64::MAX), 100_000_000);
+        assert_eq!(throttle.take(0, 0), 5_000_000);
     }
 }

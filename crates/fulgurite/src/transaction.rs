@@ -561,6 +561,9 @@ impl Transaction {
     /// - **merging**, while a table that it writes has several times
     ///   [`Options::memtable_bytes_max`](crate::Options::memtable_bytes_max) in memtables that are not merged yet:
     ///   milliseconds, if more is written than the disk takes;
+    /// - **a checkpoint**, while the log has outgrown
+    ///   [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes): 0.4 s at most, unless the transaction writes
+    ///   more than 64 KiB;
     /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes) are committed and
     ///   not written yet: the call writes and syncs them itself if no other thread does;
     /// - **a segment of the log**, if commits come faster than the log's thread makes segments;
@@ -645,14 +648,13 @@ impl Transaction {
         acknowledge: impl FnOnce(Csn) -> Result<A>,
     ) -> Result<A> {
         engine.check_writable()?;
+        engine.wait_for_excess(self.writes.cost.memory)?;
         // Search for puts only where the disk is short of room.
         let is_plenty = engine.room.is_plenty();
         let kind = if is_plenty || self.writes.has_puts() { Kind::Puts } else { Kind::Deletes };
         let _admitted = engine.admit_by_room(kind, || self.writes.cost_on_disk())?;
         let bytes = self.writes.cost.memory / self.writes.tables.len().max(1);
-        for writes in &self.writes.tables {
-            engine.wait_for_maintenance(&writes.table, bytes)?;
-        }
+        engine.wait_for_maintenance(self.writes.tables.iter().map(|writes| &*writes.table), bytes)?;
         let (frame, work) = prepare(
             &engine.tables,
             &mut self.writes,

@@ -13,6 +13,7 @@
 
 pub(crate) mod chain;
 mod cleaning;
+pub(crate) mod growth;
 pub(crate) mod pace;
 pub(crate) mod pacing;
 mod purges;
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 
 use self::chain::{Chain, WrittenRecord};
 use self::cleaning::Unmovable;
+use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
 use self::purges::Purges;
@@ -93,8 +95,7 @@ pub(crate) struct Shared {
     pub superblock: Arc<Mutex<SuperblockFile>>,
     /// Locked for moments only, never over a write of the checkpoint or a sync.
     pub space: Arc<Mutex<Space>>,
-    /// [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
-    pub log_share: u64,
+    pub growth: Arc<LogGrowth>,
 }
 
 /// A checkpoint that is being written.
@@ -103,8 +104,8 @@ struct Boundary {
     covered: Csn,
     /// Where replay starts after it.
     replay: Lsn,
-    /// The bytes that the log had written in this life when it began.
-    log_bytes: u64,
+    /// The log of this life when it began.
+    written: LogBytes,
     /// The first bulk segment that may hold its records.
     bulk_before: u32,
 }
@@ -133,14 +134,16 @@ fn unwritten(table: &TableState, error: IndexError) -> Error {
 impl Checkpointer {
     pub fn new(debt: Debt, chain: Chain, shared: Shared) -> Checkpointer {
         let segment_size = SegmentSize::default();
-        Checkpointer {
+        let made = Checkpointer {
             debt,
             chain,
             segment_size,
             purges: Purges::default(),
             unmovable: Unmovable::new(),
             shared,
-        }
+        };
+        made.publish();
+        made
     }
 
     /// What recovery may need of the log.
@@ -160,8 +163,8 @@ impl Checkpointer {
 
     /// Publishes the last checkpoint for readers without the lock, and for the size of the next segments.
     pub fn publish(&self) {
-        let Shared { progress, space, .. } = &self.shared;
-        progress.log_offset.store(self.debt.offset(), Ordering::Release);
+        let Shared { progress, space, growth, .. } = &self.shared;
+        growth.cover(self.debt.covered());
         progress.covered.store(self.current().covered.0, Ordering::Release);
         progress.replay_segment.store(self.needed().replay.segment(), Ordering::Release);
         progress.live_bytes.store(space.lock().accounts.live_bytes(), Ordering::Release);
@@ -178,7 +181,7 @@ impl Checkpointer {
         if self.shared.room.is_short() && self.needed().covered < self.shared.pipeline.visible() {
             return true;
         }
-        self.debt.is_due(self.shared.log.stats().written_bytes, self.due_bytes())
+        self.debt.is_due(self.shared.growth.written(), self.due_bytes())
     }
 
     /// Whether opening has to write a checkpoint before the database serves: the debt is overdue, or the disk is nearly
@@ -191,9 +194,9 @@ impl Checkpointer {
     }
 
     fn due_bytes(&self) -> u64 {
-        let Shared { tables, log_share, .. } = &self.shared;
+        let Shared { tables, growth, .. } = &self.shared;
         let unmerged = tables.active().sum(|table| table.index.memtables().bytes());
-        due_bytes(*log_share, tables.dirty_bytes() + unmerged)
+        due_bytes(growth.share(), tables.dirty_bytes() + unmerged)
     }
 
     /// Bounds the segments that the log makes next by what the database writes.
@@ -201,11 +204,6 @@ impl Checkpointer {
         let Shared { progress, log, .. } = &self.shared;
         let live_bytes = progress.live_bytes.load(Ordering::Acquire);
         log.bound_segments(self.segment_size.bytes_max(self.due_bytes(), live_bytes));
-    }
-
-    /// The log that no checkpoint covers, in bytes.
-    fn log_bytes(&self) -> u64 {
-        self.debt.bytes(self.shared.log.stats().written_bytes)
     }
 
     /// Writes a checkpoint: afterwards opening replays only the commits since it began.
@@ -226,8 +224,11 @@ impl Checkpointer {
     fn write(&mut self, merger: &Merger) -> Result<CheckpointReport> {
         let room = self.shared.room.clone();
         let _writing = room.begin_writing();
+        let pacing = self.shared.pacing.clone();
+        let _running = pacing.begin();
         let (at, tables) = self.begin()?;
-        self.segment_size.checkpoint_began(self.debt.bytes(at.log_bytes), self.shared.log_share);
+        let since_last = (at.written - self.debt.covered()).total();
+        self.segment_size.checkpoint_began(since_last, self.shared.growth.share());
         let is_unchanged = self.is_unchanged(at.covered) && self.segments_to_clean(at.bulk_before).is_empty();
         if self.shared.room.must_stay_empty() {
             if !is_unchanged {
@@ -235,7 +236,7 @@ impl Checkpointer {
                 return Err(Error::NoSpace { what });
             }
             // This checkpoint would only move the replay position.
-            self.debt.pay(at.log_bytes);
+            self.debt.pay(at.written);
             return Ok(CheckpointReport { covered: at.covered, records_written: 0, segments_freed: 0 });
         }
         let records_written = if is_unchanged {
@@ -258,7 +259,7 @@ impl Checkpointer {
             self.write_superblock(self.current().checkpoint, &at)?;
             self.shared.space.lock().accounts.install_again();
         }
-        self.debt.pay(at.log_bytes);
+        self.debt.pay(at.written);
         let needed = self.needed();
         let segments_freed = self.shared.space.lock().retire(needed, at.bulk_before);
         Ok(CheckpointReport { covered: at.covered, records_written, segments_freed })
@@ -266,8 +267,8 @@ impl Checkpointer {
 
     /// Chooses the boundary, freezes all memtables at it, and waits for the horizon to pass it (INV-CKPT-1).
     fn begin(&self) -> Result<(Boundary, Vec<Arc<TableState>>)> {
-        let Shared { log, pipeline, tables, .. } = &self.shared;
-        let log_bytes = log.stats().written_bytes;
+        let Shared { log, pipeline, tables, growth, .. } = &self.shared;
+        let written = growth.written();
         let bulk_before = log.bulk_position();
         // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
         // for the next checkpoint.
@@ -282,7 +283,7 @@ impl Checkpointer {
         self.shared.hooks.reached("checkpoint boundary");
         pipeline.wait_horizon(covered)?;
         let replay = log.replay_point(covered);
-        Ok((Boundary { covered, replay, log_bytes, bulk_before }, tables))
+        Ok((Boundary { covered, replay, written, bulk_before }, tables))
     }
 
     /// Whether a checkpoint would write what the last one wrote. It then only moves the replay position, so that the
@@ -358,11 +359,12 @@ impl Checkpointer {
 
     /// The pace of a checkpoint that has about `total` bytes to write.
     fn pacer<'p>(&self, pacing: &'p Pacing, total: u64) -> Pacer<'p> {
-        let Shared { env, log_share, .. } = &self.shared;
-        let at_begin = self.log_bytes();
-        let due = due_bytes(*log_share, total);
-        let share = LogShare { at_begin, at_end: (2 * due).max(at_begin + due / 4), share: *log_share };
-        Pacer::new(pacing, share, env.clock().monotonic_ns(), total)
+        let Shared { env, growth, .. } = &self.shared;
+        let at_begin = growth.uncovered().total();
+        let due = due_bytes(growth.share(), total);
+        // One that begins late is not spread beyond the share.
+        let at_end = (2 * due).max((at_begin + due / 4).min(growth.share()));
+        Pacer::new(pacing, LogShare { at_begin, at_end }, env.clock().monotonic_ns(), total)
     }
 
     /// Writes out a table's tree in steps, between which it is merged into (INV-IDX-11); returns how many node records
@@ -390,7 +392,7 @@ impl Checkpointer {
     /// What goes on while a checkpoint is written, which may take long: freeing segments, and the look at the free space.
     /// What fails of it is reported by the round of the background thread that does it next.
     fn look(&self, looked_ns: &mut u64) -> Now {
-        let Shared { env, room, space, .. } = &self.shared;
+        let Shared { env, room, space, growth, pipeline, tables, .. } = &self.shared;
         let ns = env.clock().monotonic_ns();
         if ns.saturating_sub(*looked_ns) >= LOOK_NS {
             *looked_ns = ns;
@@ -398,7 +400,13 @@ impl Checkpointer {
             _ = room.look();
             self.bound_segments();
         }
-        Now { ns, log: self.log_bytes(), is_short_of_space: room.is_short() }
+        Now {
+            ns,
+            log: growth.uncovered().total(),
+            dirty_bytes: tables.dirty_bytes(),
+            is_short_of_space: room.is_short(),
+            has_unflushed: pipeline.stable() < pipeline.newest(),
+        }
     }
 
     /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`

@@ -9,6 +9,8 @@
 
 use fulgurite_log::RecoveryReport;
 
+use super::growth::LogBytes;
+
 /// The least that makes one due: a small database does not write a checkpoint every few commits.
 const LOG_BYTES_MIN: u64 = 16 << 20;
 
@@ -23,48 +25,46 @@ const OVERDUE: u32 = 2;
 /// The log above the last checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Debt {
-    /// The bytes that this opening replayed, 0 once a checkpoint covers them.
-    replayed_bytes: u64,
+    /// The log that this opening replayed, nothing once a checkpoint covers it.
+    replayed: LogBytes,
     /// How many lives wrote them.
     pub lives: u32,
-    /// How many bytes the log had written in this life when the last checkpoint began.
-    written_bytes_at_checkpoint: u64,
+    /// The log of this life when the last checkpoint began.
+    written_at_checkpoint: LogBytes,
 }
 
 impl Debt {
-    /// The debt that recovery found.
-    pub fn recovered(report: &RecoveryReport) -> Debt {
-        Debt { replayed_bytes: report.walked_bytes, lives: report.epochs, written_bytes_at_checkpoint: 0 }
+    /// The debt that recovery found; `lists` are the operation lists in chunks that it read.
+    pub fn recovered(report: &RecoveryReport, lists: LogBytes) -> Debt {
+        let replayed = LogBytes { regular: report.walked_bytes, excess: 0 } + lists;
+        Debt { replayed, lives: report.epochs, written_at_checkpoint: LogBytes::default() }
     }
 
-    /// Counts from a checkpoint that began when the log had written `written_bytes` in this life.
-    pub fn pay(&mut self, written_bytes: u64) {
-        *self = Debt { written_bytes_at_checkpoint: written_bytes, ..Debt::default() };
+    /// Counts from a checkpoint that began when this life had written `written`.
+    pub fn pay(&mut self, written: LogBytes) {
+        *self = Debt { written_at_checkpoint: written, ..Debt::default() };
     }
 
-    /// The bytes of log that no checkpoint covers, once it has written `written_bytes` in this life.
-    pub fn bytes(&self, written_bytes: u64) -> u64 {
-        written_bytes.saturating_sub(self.written_bytes_at_checkpoint) + self.replayed_bytes
+    /// What is covered of the log of this life, less what was replayed and is not.
+    pub fn covered(&self) -> LogBytes {
+        self.written_at_checkpoint - self.replayed
     }
 
-    /// Minus the bytes that are covered: with those that this life has written it adds up to those that are not.
-    pub fn offset(&self) -> u64 {
-        self.replayed_bytes.wrapping_sub(self.written_bytes_at_checkpoint)
-    }
-
-    pub fn is_due(&self, written_bytes: u64, due_bytes: u64) -> bool {
-        self.is_times(written_bytes, due_bytes, 1)
+    /// Whether a checkpoint is due once this life has written `written`.
+    pub fn is_due(&self, written: LogBytes, due_bytes: u64) -> bool {
+        self.is_times(written, due_bytes, 1)
     }
 
     /// Whether opening has to pay the debt: more than one life wrote it, so one of them began with some of it and died
     /// before it had paid.
     pub fn is_overdue(&self, due_bytes: u64) -> bool {
-        self.lives > 1 && self.is_times(0, due_bytes, OVERDUE)
+        self.lives > 1 && self.is_times(self.written_at_checkpoint, due_bytes, OVERDUE)
     }
 
     /// Whether the debt is `times` the amount that makes a checkpoint due.
-    fn is_times(&self, written_bytes: u64, due_bytes: u64, times: u32) -> bool {
-        self.bytes(written_bytes) >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
+    fn is_times(&self, written: LogBytes, due_bytes: u64, times: u32) -> bool {
+        (written - self.covered()).total() >= due_bytes.saturating_mul(times.into())
+            || self.lives >= LIVES_MAX * times
     }
 }
 
@@ -114,30 +114,46 @@ mod tests {
     use super::*;
 
     fn recovered(walked_bytes: u64, epochs: u32) -> Debt {
-        Debt::recovered(&RecoveryReport { walked_bytes, epochs, ..RecoveryReport::default() })
+        let report = RecoveryReport { walked_bytes, epochs, ..RecoveryReport::default() };
+        Debt::recovered(&report, LogBytes::default())
+    }
+
+    fn written(regular: u64) -> LogBytes {
+        LogBytes { regular, excess: 0 }
     }
 
     #[test]
     fn replayed_bytes_count() {
         let mut debt = recovered(60, 1);
-        assert!(!debt.is_due(39, 100));
-        assert!(debt.is_due(40, 100));
-        debt.pay(40);
-        assert!(!debt.is_due(139, 100));
-        assert!(debt.is_due(140, 100));
+        assert!(!debt.is_due(written(39), 100));
+        assert!(debt.is_due(written(40), 100));
+        debt.pay(written(40));
+        assert!(!debt.is_due(written(139), 100));
+        assert!(debt.is_due(written(140), 100));
+    }
+
+    /// INV-CKPT-8.
+    #[test]
+    fn operation_lists_in_chunks_count() {
+        let report = RecoveryReport { walked_bytes: 60, epochs: 1, ..RecoveryReport::default() };
+        let mut debt = Debt::recovered(&report, LogBytes { regular: 5, excess: 34 });
+        assert!(!debt.is_due(written(0), 100) && debt.is_due(LogBytes { regular: 0, excess: 1 }, 100));
+        debt.pay(LogBytes { regular: 10, excess: 1000 });
+        assert!(!debt.is_due(LogBytes { regular: 59, excess: 1050 }, 100));
+        assert!(debt.is_due(LogBytes { regular: 60, excess: 1050 }, 100));
     }
 
     #[test]
     fn lives_count_however_little_they_wrote() {
-        assert!(!recovered(0, LIVES_MAX - 1).is_due(0, 100));
-        assert!(recovered(0, LIVES_MAX).is_due(0, 100));
+        assert!(!recovered(0, LIVES_MAX - 1).is_due(written(0), 100));
+        assert!(recovered(0, LIVES_MAX).is_due(written(0), 100));
         assert!(!recovered(0, LIVES_MAX).is_overdue(100));
         assert!(recovered(0, LIVES_MAX * OVERDUE).is_overdue(100));
     }
 
     #[test]
     fn opening_pays_a_debt_that_an_earlier_life_began_with_and_did_not_pay() {
-        assert!(recovered(100_000, 1).is_due(0, 100));
+        assert!(recovered(100_000, 1).is_due(written(0), 100));
         assert!(!recovered(100_000, 1).is_overdue(100), "the first life after a crash serves at once");
         assert!(!recovered(199, 2).is_overdue(100));
         assert!(recovered(200, 2).is_overdue(100));

@@ -9,22 +9,30 @@
 //! - while no commit comes: there is nothing to yield to.
 //!
 //! INV-CKPT-6: while checkpoints succeed, the log above the last one stays below twice its share, however fast and long
-//! commits come. Once it has outgrown its share, commits are slowed: what it may still grow by is spread over the time
-//! that the checkpoint still needs ([`Pacing::log_pressure`]). And a checkpoint that is due begins, because no other work
-//! runs on its thread, and ends, because it merges and writes what there was at its boundary: merges that make leaves
-//! dirty again behind it leave them to the next one.
+//! commits come, but for the excess of transactions that are longer than a quarter of it (`growth.rs`). Once it has outgrown its share, commits are slowed:
+//! what it may still grow by is spread over the time that the checkpoint still needs ([`Pacing::log_pressure`]). That
+//! holds from its boundary to its superblock, and each commit looks at the log as it is: a checkpoint that merges, or
+//! writes more than was expected, slows them, too. However wrong the expected time is, the log only comes ever closer to
+//! its bound, as long as that time is not 0. And a checkpoint that is due begins, because no other work runs on its
+//! thread, and ends, because it merges and writes what there was at its boundary: merges that make leaves dirty again
+//! behind it leave them to the next one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::growth::LogGrowth;
 use crate::throttle::{Pressure, Throttle};
 
-/// A checkpoint beside which little log is written ends after this time.
+/// A checkpoint beside which little log is written ends after this time, ...
 const SPREAD_MAX_NS: u64 = 20_000_000_000;
+/// ... or after this many times the time in which it would write everything without a pause: it takes no more than such a
+/// part of a slow device from commits.
+const SLOWER: u64 = 4;
 
-/// Once the log has not grown for this long, no commit comes.
+/// Once the log has not grown for this long and has no commit to flush, no commit comes. (One that waits for a slow device
+/// does not let the log grow either, and the checkpoint must not take the device from it.)
 const IDLE_NS: u64 = 100_000_000;
 
 /// One that has no more than this to write is not spread.
@@ -39,7 +47,19 @@ const SLOW_FROM_EIGHTHS: u64 = 10;
 const LOG_MAX_EIGHTHS: u64 = 15;
 
 /// However long the log is, commits may write this many bytes a second of it.
-const LOG_BYTES_A_SECOND_MIN: u64 = 1 << 20;
+const LOG_BYTES_A_SECOND_MIN: u64 = 256 << 10;
+
+/// The longest that a commit waits before it looks at the log again, in milliseconds. One that is not large waits once.
+const LOG_WAIT_MS_MAX: u64 = 400;
+
+/// Where a checkpoint slows commits, it is expected to take at least this time, ...
+const LEFT_NS_MIN: u64 = 1_000_000_000;
+/// ... and at most this one.
+const LEFT_NS_MAX: u64 = SPREAD_MAX_NS;
+
+/// While a checkpoint is written, merges make leaves dirty: those that it has not come to yet, it writes, too. That is
+/// about this part of all that are dirty by now.
+const DIRTY_AHEAD: u64 = 4;
 
 /// How far a checkpoint has come: part of [`Stats`](crate::Stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,20 +86,17 @@ pub enum CheckpointPace {
     Space,
     /// It does not pause: a caller waits for it.
     Caller,
-    /// It does not pause: no commit has come for a tenth of a second.
+    /// It does not pause: no commit has come for a tenth of a second, and none waits for the log.
     Idle,
 }
 
 /// Callers that wait for a checkpoint, and the pressure of a slow one on commits. Shared by the engine and the checkpointer.
-#[derive(Default)]
 pub(crate) struct Pacing {
     /// How many callers wait.
     impatient: Mutex<u32>,
     became_impatient: Condvar,
     progress: Mutex<Option<CheckpointProgress>>,
-    /// What commits may still write of the log until the checkpoint has ended, and how long that takes. The time is 0
-    /// while they are not slowed.
-    room_bytes: AtomicU64,
+    /// How long the running checkpoint is expected to take yet; 0 while none runs.
     left_ns: AtomicU64,
     pub log_throttle: Throttle,
 }
@@ -94,30 +111,39 @@ impl Drop for Hurry<'_> {
 }
 
 impl Pacing {
+    pub fn new() -> Pacing {
+        Pacing {
+            impatient: Mutex::new(0),
+            became_impatient: Condvar::new(),
+            progress: Mutex::new(None),
+            left_ns: AtomicU64::new(0),
+            log_throttle: Throttle::new(LOG_WAIT_MS_MAX),
+        }
+    }
+
     pub fn hurry(&self) -> Hurry<'_> {
         *self.impatient.lock() += 1;
         self.became_impatient.notify_all();
         Hurry(self)
     }
 
-    /// What slows commits, if the log has outgrown its share.
+    /// A checkpoint begins.
+    pub fn begin(&self) -> Running<'_> {
+        self.left_ns.store(LEFT_NS_MIN, Relaxed);
+        Running(self)
+    }
+
+    /// What slows commits, if the log has outgrown its share while a checkpoint is written: the rest of what it may have at
+    /// most, in the time that the checkpoint still needs.
     #[inline]
-    pub fn log_pressure(&self) -> Option<Pressure> {
+    pub fn log_pressure(&self, growth: &LogGrowth) -> Option<Pressure> {
         let left_ns = self.left_ns.load(Relaxed);
-        (left_ns != 0).then(|| Pressure { room_bytes: self.room_bytes.load(Relaxed), left_ns })
+        if left_ns == 0 { None } else { pressure(growth.uncovered().regular, growth.share(), left_ns) }
     }
 
     /// The running checkpoint.
     pub fn progress(&self) -> Option<CheckpointProgress> {
         *self.progress.lock()
-    }
-
-    fn press(&self, pressure: Option<Pressure>) {
-        let Pressure { room_bytes, left_ns } = pressure.unwrap_or(Pressure { room_bytes: 0, left_ns: 0 });
-        let room_min =
-            u64::try_from(u128::from(LOG_BYTES_A_SECOND_MIN) * u128::from(left_ns) / 1_000_000_000);
-        self.room_bytes.store(room_bytes.max(room_min.unwrap_or(u64::MAX)), Relaxed);
-        self.left_ns.store(left_ns, Relaxed);
     }
 
     fn is_hurried(&self) -> bool {
@@ -133,6 +159,25 @@ impl Pacing {
     }
 }
 
+/// While it lives, a checkpoint is written.
+pub(crate) struct Running<'p>(&'p Pacing);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.left_ns.store(0, Relaxed);
+    }
+}
+
+/// What slows commits while the log has `log` bytes.
+fn pressure(log: u64, share: u64, left_ns: u64) -> Option<Pressure> {
+    if log < share / 8 * SLOW_FROM_EIGHTHS {
+        return None;
+    }
+    let room_min = u128::from(LOG_BYTES_A_SECOND_MIN) * u128::from(left_ns) / 1_000_000_000;
+    let room_bytes = (share / 8 * LOG_MAX_EIGHTHS).saturating_sub(log);
+    Some(Pressure { room_bytes: room_bytes.max(u64::try_from(room_min).unwrap_or(u64::MAX)), left_ns })
+}
+
 /// The amounts of log, in bytes since the last checkpoint began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogShare {
@@ -140,8 +185,6 @@ pub(super) struct LogShare {
     pub at_begin: u64,
     /// The log at which it is to be done.
     pub at_end: u64,
-    /// The share: [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
-    pub share: u64,
 }
 
 /// The present.
@@ -150,7 +193,11 @@ pub(super) struct Now {
     pub ns: u64,
     /// Bytes of log since the last checkpoint began.
     pub log: u64,
+    /// Bytes of all dirty nodes.
+    pub dirty_bytes: u64,
     pub is_short_of_space: bool,
+    /// Whether there are commits that the log has not flushed.
+    pub has_unflushed: bool,
 }
 
 /// The pace of one checkpoint.
@@ -201,7 +248,7 @@ impl<'p> Pacer<'p> {
             if at.log != self.grown.0 {
                 self.grown = (at.log, at.ns);
             }
-            self.pacing.press(self.pressure(at));
+            self.pacing.left_ns.store(self.left_ns(at), Relaxed);
             let pace = self.pace(at);
             self.publish(pace);
             if pace != CheckpointPace::Spread || !self.is_ahead(at) {
@@ -219,7 +266,7 @@ impl<'p> Pacer<'p> {
             CheckpointPace::Space
         } else if at.log >= self.share.at_end {
             CheckpointPace::Log
-        } else if at.ns.saturating_sub(self.grown.1) >= IDLE_NS {
+        } else if at.ns.saturating_sub(self.grown.1) >= IDLE_NS && !at.has_unflushed {
             CheckpointPace::Idle
         } else {
             CheckpointPace::Spread
@@ -231,25 +278,26 @@ impl<'p> Pacer<'p> {
         if self.total() <= SPREAD_BYTES_MIN {
             return false;
         }
-        let LogShare { at_begin, at_end, .. } = self.share;
+        let LogShare { at_begin, at_end } = self.share;
         let share = |done: u64, whole: u64| done.min(whole) as f64 / whole.max(1) as f64;
         let grown = share(at.log.saturating_sub(at_begin), at_end.saturating_sub(at_begin));
-        let passed = share(at.ns.saturating_sub(self.begun_ns), SPREAD_MAX_NS);
+        let needed_ns = self.worked_ns(at, self.total());
+        let spread_ns = SPREAD_MAX_NS.max(needed_ns.saturating_mul(SLOWER));
+        let passed = share(at.ns.saturating_sub(self.begun_ns), spread_ns);
         share(self.done, self.total()) > grown.max(passed)
     }
 
-    /// What commits may still write if the log has outgrown its share: the rest of what it may have at most, in the time
-    /// that the checkpoint takes at the speed that it had so far.
-    fn pressure(&self, at: Now) -> Option<Pressure> {
-        let share = self.share.share;
-        if at.log < share / 8 * SLOW_FROM_EIGHTHS {
-            return None;
-        }
-        let room_bytes = (share / 8 * LOG_MAX_EIGHTHS).saturating_sub(at.log);
+    /// About how long the checkpoint still takes at the speed that it had so far.
+    fn left_ns(&self, at: Now) -> u64 {
+        let left = (self.total() - self.done).max(at.dirty_bytes / DIRTY_AHEAD);
+        self.worked_ns(at, left).clamp(LEFT_NS_MIN, LEFT_NS_MAX)
+    }
+
+    /// About how long it works on `bytes` without a pause, at the speed that it had so far.
+    fn worked_ns(&self, at: Now, bytes: u64) -> u64 {
         let worked_ns = at.ns.saturating_sub(self.begun_ns).saturating_sub(self.paused_ns);
-        let left = u128::from(self.total() - self.done);
-        let left_ns = u128::from(worked_ns) * left / u128::from(self.done.max(1 << 20));
-        Some(Pressure { room_bytes, left_ns: u64::try_from(left_ns).unwrap_or(u64::MAX).max(1) })
+        let ns = u128::from(worked_ns) * u128::from(bytes) / u128::from(self.done.max(1 << 20));
+        u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
     fn publish(&self, pace: CheckpointPace) {
@@ -260,7 +308,6 @@ impl<'p> Pacer<'p> {
 
 impl Drop for Pacer<'_> {
     fn drop(&mut self) {
-        self.pacing.press(None);
         *self.pacing.progress.lock() = None;
     }
 }
@@ -269,16 +316,16 @@ impl Drop for Pacer<'_> {
 mod tests {
     use super::*;
 
-    const SHARE: LogShare = LogShare { at_begin: 100, at_end: 200, share: 200 };
+    const SHARE: LogShare = LogShare { at_begin: 100, at_end: 200 };
     const MIB: u64 = 1 << 20;
 
     fn at(log: u64) -> Now {
-        Now { ns: 0, log, is_short_of_space: false }
+        Now { ns: 0, log, dirty_bytes: 0, is_short_of_space: false, has_unflushed: false }
     }
 
     #[test]
     fn work_is_spread_over_the_growth_of_the_log() {
-        let pacing = Pacing::default();
+        let pacing = Pacing::new();
         let mut pacer = Pacer::new(&pacing, SHARE, 0, 10 * MIB);
         pacer.begin_table(4 * MIB, 6 * MIB);
         for (tenths, log, is_ahead) in [(0, 100, false), (6, 100, true), (0, 105, false), (54, 149, true)] {
@@ -287,7 +334,14 @@ mod tests {
             assert_eq!(pacer.is_ahead(at(log)), is_ahead, "{wrote} {log}");
         }
         assert!(!pacer.is_ahead(at(150)), "half of the work, half of the growth");
+        pacer.paused_ns = SPREAD_MAX_NS / 2;
         assert!(!pacer.is_ahead(Now { ns: SPREAD_MAX_NS / 2, ..at(100) }), "half of the time has passed");
+        pacer.paused_ns = 0;
+        assert!(
+            pacer.is_ahead(Now { ns: SPREAD_MAX_NS / 2, ..at(100) }),
+            "that was needed to write one half"
+        );
+        assert!(!pacer.is_ahead(Now { ns: SPREAD_MAX_NS / 2, ..at(150) }), "the log has grown by half");
         let mut small = Pacer::new(&pacing, SHARE, 0, SPREAD_BYTES_MIN);
         small.begin_table(SPREAD_BYTES_MIN, SPREAD_BYTES_MIN);
         small.wrote(MIB);
@@ -296,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_pause_ends_as_the_log_grows() {
-        let pacing = Pacing::default();
+        let pacing = Pacing::new();
         let mut pacer = Pacer::new(&pacing, SHARE, 0, 10 * MIB);
         pacer.begin_table(10 * MIB, 10 * MIB);
         pacer.wrote(5 * MIB);
@@ -312,7 +366,7 @@ mod tests {
 
     #[test]
     fn some_reasons_end_all_pauses() {
-        let pacing = Pacing::default();
+        let pacing = Pacing::new();
         let mut pacer = Pacer::new(&pacing, SHARE, 0, 100);
         pacer.begin_table(100, 100);
         pacer.wrote(99);
@@ -320,6 +374,8 @@ mod tests {
         assert_eq!(pacing.progress().map(|progress| progress.pace), Some(CheckpointPace::Log));
         pacer.keep_pace(|| Now { is_short_of_space: true, ..at(100) });
         assert_eq!(pacing.progress().map(|progress| progress.pace), Some(CheckpointPace::Space));
+        let waited_for = Now { ns: IDLE_NS, has_unflushed: true, ..at(100) };
+        assert_eq!(pacer.pace(waited_for), CheckpointPace::Spread, "a commit waits for the device");
         pacer.keep_pace(|| Now { ns: IDLE_NS, ..at(100) });
         assert_eq!(pacing.progress().map(|progress| progress.pace), Some(CheckpointPace::Idle));
         let hurry = pacing.hurry();
@@ -333,22 +389,40 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_outgrows_its_share_slows_commits_until_the_checkpoint_ends() {
-        let share = LogShare { at_begin: 128 * MIB, at_end: 256 * MIB, share: 256 * MIB };
-        let pacing = Pacing::default();
+    fn a_log_that_outgrows_its_share_slows_commits() {
+        const SECOND: u64 = 1_000_000_000;
+        let pressure = |log: u64, seconds: u64| pressure(log * MIB, 256 * MIB, seconds * SECOND);
+        assert_eq!(pressure(319, 3), None);
+        let room_bytes = (480 - 330) * MIB;
+        assert_eq!(pressure(330, 3), Some(Pressure { room_bytes, left_ns: 3 * SECOND }));
+        let some_go_on = Pressure { room_bytes: 3 * LOG_BYTES_A_SECOND_MIN, left_ns: 3 * SECOND };
+        assert_eq!(pressure(500, 3), Some(some_go_on));
+    }
+
+    #[test]
+    fn a_checkpoint_is_expected_to_take_some_time_until_it_has_ended() {
+        const SECOND: u64 = 1_000_000_000;
+        let pacing = Pacing::new();
+        let left_ns = || pacing.left_ns.load(Relaxed);
+        let running = pacing.begin();
+        assert_eq!(left_ns(), LEFT_NS_MIN, "it merges");
+        let share = LogShare { at_begin: 128 * MIB, at_end: 256 * MIB };
         let mut pacer = Pacer::new(&pacing, share, 0, 200 * MIB);
         pacer.begin_table(200 * MIB, 200 * MIB);
+        let now = |dirty: u64| Now { ns: 2 * SECOND, dirty_bytes: dirty * MIB, ..at(300 * MIB) };
+        pacer.keep_pace(|| now(0));
+        assert_eq!(left_ns(), LEFT_NS_MAX, "it has written nothing yet");
         pacer.wrote(50 * MIB);
-        let now = |log: u64| Now { ns: 1_000_000_000, ..at(log * MIB) };
-        pacer.keep_pace(|| now(300));
-        assert_eq!(pacing.log_pressure(), None);
-        pacer.keep_pace(|| now(330));
-        let pressure = Pressure { room_bytes: (480 - 330) * MIB, left_ns: 3_000_000_000 };
-        assert_eq!(pacing.log_pressure(), Some(pressure));
-        pacer.keep_pace(|| now(500));
-        let rest = pacing.log_pressure().map(|pressure| pressure.room_bytes);
-        assert_eq!(rest, Some(3 * LOG_BYTES_A_SECOND_MIN), "some commits go on");
+        pacer.keep_pace(|| now(0));
+        assert_eq!(left_ns(), 6 * SECOND);
+        pacer.wrote(150 * MIB);
+        pacer.keep_pace(|| now(0));
+        assert_eq!(left_ns(), LEFT_NS_MIN, "it has written all that was expected");
+        pacer.keep_pace(|| now(1600));
+        assert_eq!(left_ns(), 4 * SECOND, "merges have made more dirty");
         drop(pacer);
-        assert_eq!(pacing.log_pressure(), None);
+        assert!(left_ns() > 0, "it writes its record, and syncs");
+        drop(running);
+        assert_eq!(left_ns(), 0);
     }
 }

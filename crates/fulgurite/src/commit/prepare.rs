@@ -55,8 +55,10 @@ pub(crate) fn prepare(
     }
     let mut body_crc = crc32c(&out);
     let mut kind = KIND_COMMIT;
+    let mut list_bytes = 0;
     if out.len() > BODY_BYTES_MAX {
         body::check_operations(out.len())?;
+        list_bytes = out.len() as u64;
         let spill = opened.get_or_insert_with(new_spill);
         out = body::encode_chunks_body(&spill.body(&out, body_crc)?);
         body_crc = crc32c(&out);
@@ -64,7 +66,8 @@ pub(crate) fn prepare(
     }
     let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::references)?;
     let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::position);
-    Ok((Frame { kind, body: out, body_crc, time: TimeBounds::ANY, local, after_bulk, user_bytes }, work))
+    let time = TimeBounds::ANY;
+    Ok((Frame { kind, body: out, body_crc, time, local, after_bulk, user_bytes, list_bytes }, work))
 }
 
 /// Prepares the write of one key, `None` to delete it: the value's bytes are copied into the frame's body and into the
@@ -89,7 +92,8 @@ pub(crate) fn prepare_one(
     let local = Vec::new();
     let after_bulk = BulkPosition::default();
     let user_bytes = (key.len() + value_len) as u64;
-    (Frame { kind: KIND_COMMIT, body, body_crc, time: TimeBounds::ANY, local, after_bulk, user_bytes }, work)
+    let (kind, time) = (KIND_COMMIT, TimeBounds::ANY);
+    (Frame { kind, body, body_crc, time, local, after_bulk, user_bytes, list_bytes: 0 }, work)
 }
 
 fn user_bytes(key: &[u8], op: &WriteOp) -> u64 {

@@ -17,6 +17,7 @@ mod own_writes;
 mod queues;
 mod ranges;
 mod reads;
+mod slowed;
 mod steps;
 mod stress;
 mod support;

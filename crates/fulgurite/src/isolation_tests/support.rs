@@ -12,7 +12,7 @@ use crate::{Database, Error, Isolation, Options, Result, Snapshot, Table, Transa
 pub const LEVELS: [Isolation; 2] = [Isolation::Snapshot, Isolation::Serializable];
 
 /// How long a test waits for an event that has to happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A new database on a disk in memory, its threads running.
 pub fn database() -> Database {

@@ -32,6 +32,7 @@ pub(crate) use self::tables::row_of;
 use crate::background::Wakeups;
 use crate::catalog::Catalog;
 use crate::checkpoint::chain::Chain;
+use crate::checkpoint::growth::{LogBytes, LogGrowth};
 use crate::checkpoint::pace::Debt;
 use crate::checkpoint::pacing::Pacing;
 use crate::checkpoint::record::{self, ReadRecord};
@@ -74,6 +75,8 @@ struct Recovered {
     no_barrier_refusal: Option<String>,
     log: Arc<Log>,
     report: RecoveryReport,
+    /// The operation lists in chunks that were replayed.
+    lists: LogBytes,
     clock: Clock,
     tables: Arc<Catalog>,
     accounts: Accounts,
@@ -125,9 +128,20 @@ fn recover(
     let (log, report) = open_log(env, home, current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
-    let (tables, accounts, chain) = restore(&log, current, options, &spills, replay)?;
+    let (tables, accounts, chain, lists) = restore(&log, current, options, &spills, replay)?;
     check_segments(home, &log, &accounts)?;
-    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, chain, spills })
+    Ok(Recovered {
+        superblock,
+        no_barrier_refusal,
+        log,
+        report,
+        lists,
+        clock,
+        tables,
+        accounts,
+        chain,
+        spills,
+    })
 }
 
 /// Builds the owners, each from those before it, and the engine.
@@ -138,7 +152,18 @@ fn build(
     options: Options,
     recovered: Recovered,
 ) -> Engine {
-    let Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, chain, spills } =
+    let Recovered {
+        superblock,
+        no_barrier_refusal,
+        log,
+        report,
+        lists,
+        clock,
+        tables,
+        accounts,
+        chain,
+        spills,
+    } =
         recovered;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
@@ -150,9 +175,9 @@ fn build(
     let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone());
     let checks = space.checks();
-    let space = Arc::new(Mutex::new(space));
-    let superblock = Arc::new(Mutex::new(superblock));
-    let pacing = Arc::new(Pacing::default());
+    let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
+    let pacing = Arc::new(Pacing::new());
+    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes));
     let owners =
         Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
@@ -170,10 +195,9 @@ fn build(
         pacing: pacing.clone(),
         superblock: superblock.clone(),
         space: space.clone(),
-        log_share: options.checkpoint_log_bytes,
+        growth: growth.clone(),
     };
-    let checkpointer = Checkpointer::new(Debt::recovered(&report), chain, shared);
-    checkpointer.publish();
+    let checkpointer = Checkpointer::new(Debt::recovered(&report, lists), chain, shared);
     Engine {
         values: Values::new(log.clone(), tables.clone()),
         latches: Latches::new(),
@@ -183,6 +207,7 @@ fn build(
         superblock,
         space,
         pacing,
+        growth,
         counters: Counters::new(),
         wakeups: Wakeups::default(),
         env,
@@ -334,7 +359,7 @@ fn restore(
     options: &Options,
     spills: &SpillPins,
     replay: Replay<'_>,
-) -> Result<(Arc<Catalog>, Accounts, Chain)> {
+) -> Result<(Arc<Catalog>, Accounts, Chain, LogBytes)> {
     let read = if current.checkpoint.is_null() {
         ReadRecord::default()
     } else {
@@ -344,7 +369,7 @@ fn restore(
     let root = record.tables.get(&TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
     let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
     restore_tables(log, &catalog, record)?;
-    replay.finish(log, spills, &catalog)?;
+    let lists = replay.finish(log, spills, &catalog, options.checkpoint_log_bytes)?;
     let mut accounts = Accounts::recovered(record, read.segments());
     let gone: Vec<_> = record.tables.keys().copied().filter(|id| catalog.by_id(*id).is_none()).collect();
     let mut chain = Chain::recovered(read);
@@ -352,7 +377,7 @@ fn restore(
         accounts.drop_table(id);
         chain.note(id);
     }
-    Ok((catalog, accounts, chain))
+    Ok((catalog, accounts, chain, lists))
 }
 
 /// Fails if a segment with live bytes is missing, or so short or damaged that the log did not take it.

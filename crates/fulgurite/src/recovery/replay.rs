@@ -11,6 +11,7 @@ use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, hash_key, seal_checksu
 
 use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::catalog::{Catalog, CatalogOp, inline_max_of};
+use crate::checkpoint::growth::LogBytes;
 use crate::error::OrError;
 use crate::recovery::RecoveryProgress;
 use crate::space::pins::SpillPins;
@@ -106,14 +107,16 @@ impl<'p> Replay<'p> {
         Ok(())
     }
 
-    fn take_in_chunks(&mut self, log: &Log, pins: &SpillPins, frame: &InChunks) -> Result<()> {
+    /// Returns the length of the operation list, if that is in chunks, too.
+    fn take_in_chunks(&mut self, log: &Log, pins: &SpillPins, frame: &InChunks) -> Result<u64> {
         let csn = frame.csn;
         let chunk_refs = ChunkRefs::new(resolve_references(log, &frame.local)?);
         for chunk in frame.local.iter().chain(&chunk_refs.chunk_refs) {
             pins.pin_recovered(csn, chunk.lsn.segment());
         }
         if frame.kind != KIND_COMMIT_IN_CHUNKS {
-            return self.take(csn, &frame.body, Some(frame.body_lsn), &chunk_refs);
+            self.take(csn, &frame.body, Some(frame.body_lsn), &chunk_refs)?;
+            return Ok(0);
         }
         let damaged = |what: String| Error::of_log(log.damage_at(frame.body_lsn, what)).of_commit(csn);
         let chunks = body::decode_chunks_body(&frame.body)
@@ -125,13 +128,16 @@ impl<'p> Replay<'p> {
         if crc32c(&bytes) != chunks.checksum {
             return Err(damaged(format!("the operations of commit {csn}, in chunks, fail their checksum")));
         }
-        self.take(csn, &bytes, None, &chunk_refs)
+        self.take(csn, &bytes, None, &chunk_refs)?;
+        Ok(chunks.len)
     }
 
-    /// Applies everything to the tables.
-    pub fn finish(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<()> {
+    /// Applies everything to the tables; returns the operation lists in chunks that it read. `share` is
+    /// [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
+    pub fn finish(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog, share: u64) -> Result<LogBytes> {
+        let mut lists = LogBytes::default();
         for frame in std::mem::take(&mut self.in_chunks) {
-            self.take_in_chunks(log, pins, &frame)?;
+            lists = lists + LogBytes::of_list(self.take_in_chunks(log, pins, &frame)?, share);
         }
         // Frames in chunks were taken after all others.
         self.catalog_ops.sort_by_key(|(csn, _)| *csn);
@@ -146,7 +152,7 @@ impl<'p> Replay<'p> {
             }
             table.apply_recovered(recovered.ops.finish());
         }
-        Ok(())
+        Ok(lists)
     }
 }
 

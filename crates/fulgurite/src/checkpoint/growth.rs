@@ -1,0 +1,129 @@
+//! The log that no checkpoint covers, which the next opening would have to replay.
+//!
+//! INV-CKPT-8: *all that replay reads counts.* It reads the groups of the commit stream, and the operation lists that did
+//! not fit their frames and are in chunks of the bulk stream; values in chunks it does not read. Without the lists a load
+//! of large transactions would make no checkpoint due, and its replay would have no bound. A list is counted after its
+//! commit has its CSN: a checkpoint that began between counts it as not covered, though it is.
+//!
+//! A single transaction may be longer than the log may be. What its list has beyond a quarter of the share is its
+//! *excess*: it makes a checkpoint due, but does not slow other commits (INV-CKPT-6). A transaction that has an excess
+//! waits while that of others which no checkpoint covers is as long as the share (`Engine::wait_for_excess`). So there
+//! are at most three times the share, and one transaction.
+
+use std::ops::{Add, Sub};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use fulgurite_log::Log;
+
+/// Bytes of log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogBytes {
+    /// Groups, and operation lists in chunks up to a quarter of the share.
+    pub regular: u64,
+    /// What longer lists have beyond.
+    pub excess: u64,
+}
+
+impl LogBytes {
+    /// Those of an operation list of `bytes` in chunks.
+    pub fn of_list(bytes: u64, share: u64) -> LogBytes {
+        let regular = bytes.min(share / 4);
+        LogBytes { regular, excess: bytes - regular }
+    }
+
+    pub fn total(self) -> u64 {
+        self.regular.wrapping_add(self.excess)
+    }
+}
+
+/// Wraps, as `Sub` does: what a checkpoint covers is negative if it covers less than an opening has replayed.
+impl Add for LogBytes {
+    type Output = LogBytes;
+
+    fn add(self, other: LogBytes) -> LogBytes {
+        LogBytes {
+            regular: self.regular.wrapping_add(other.regular),
+            excess: self.excess.wrapping_add(other.excess),
+        }
+    }
+}
+
+impl Sub for LogBytes {
+    type Output = LogBytes;
+
+    fn sub(self, other: LogBytes) -> LogBytes {
+        LogBytes {
+            regular: self.regular.wrapping_sub(other.regular),
+            excess: self.excess.wrapping_sub(other.excess),
+        }
+    }
+}
+
+/// Two counters, each of which changes for itself.
+#[derive(Default)]
+struct Counters {
+    regular: AtomicU64,
+    excess: AtomicU64,
+}
+
+impl Counters {
+    fn load(&self) -> LogBytes {
+        LogBytes { regular: self.regular.load(Relaxed), excess: self.excess.load(Relaxed) }
+    }
+}
+
+/// How much log there is. Readers take no lock.
+pub(crate) struct LogGrowth {
+    log: Arc<Log>,
+    share: u64,
+    /// Operation lists in chunks of this life.
+    lists: Counters,
+    /// What the last checkpoint covers of this life, less what opening replayed: wrapping.
+    covered: Counters,
+}
+
+impl LogGrowth {
+    /// `share` is [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
+    pub fn new(log: Arc<Log>, share: u64) -> LogGrowth {
+        LogGrowth { log, share, lists: Counters::default(), covered: Counters::default() }
+    }
+
+    pub fn share(&self) -> u64 {
+        self.share
+    }
+
+    /// A commit whose operation list of `bytes` is in chunks has its CSN.
+    pub fn count_list(&self, bytes: u64) {
+        let LogBytes { regular, excess } = LogBytes::of_list(bytes, self.share);
+        self.lists.regular.fetch_add(regular, Relaxed);
+        self.lists.excess.fetch_add(excess, Relaxed);
+    }
+
+    /// What this life has written.
+    pub fn written(&self) -> LogBytes {
+        LogBytes { regular: self.log.written_bytes(), excess: 0 } + self.lists.load()
+    }
+
+    /// A checkpoint covers `covered` of [`LogGrowth::written`].
+    pub fn cover(&self, covered: LogBytes) {
+        self.covered.regular.store(covered.regular, Relaxed);
+        self.covered.excess.store(covered.excess, Relaxed);
+    }
+
+    /// What no checkpoint covers.
+    pub fn uncovered(&self) -> LogBytes {
+        // Read first: what is written only rises.
+        let covered = self.covered.load();
+        self.written() - covered
+    }
+}
+
+#[test]
+fn a_list_longer_than_a_quarter_of_the_share_has_an_excess() {
+    for (bytes, regular, excess) in [(0, 0, 0), (25, 25, 0), (26, 25, 1), (1000, 25, 975)] {
+        assert_eq!(LogBytes::of_list(bytes, 100), LogBytes { regular, excess });
+    }
+    let replayed = LogBytes::of_list(1000, 100);
+    assert_eq!(LogBytes::default() - (LogBytes::default() - replayed), replayed);
+}
