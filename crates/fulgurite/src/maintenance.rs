@@ -99,7 +99,7 @@ impl Engine {
         self.slow_down(Waited::Merging, |now_ns| {
             tables.clone().filter(is_slow).map(|table| turn(table, now_ns)).max().unwrap_or(0)
         });
-        for table in tables.filter(|table| has_too_many_memtables(table)) {
+        for table in tables.filter(|table| self.has_too_many_memtables(table)) {
             self.wait_for_merging(table)?;
         }
         Ok(())
@@ -149,10 +149,14 @@ impl Engine {
         Ok(())
     }
 
+    fn has_too_many_memtables(&self, table: &TableState) -> bool {
+        has_too_many_memtables(table, self.options.memtable_bytes_max)
+    }
+
     #[cold]
     fn wait_for_merging(&self, table: &TableState) -> Result<()> {
         let start_ns = self.env.clock().monotonic_ns();
-        while has_too_many_memtables(table) {
+        while self.has_too_many_memtables(table) {
             self.check_writable()?;
             if table.dropped().is_some() {
                 // The merger may have given the table up, and validation refuses the commit.
@@ -169,7 +173,7 @@ impl Engine {
                 self.merge_table(table)?;
             }
             self.wakeups.wake_merger();
-            self.merger.wait(table);
+            self.merger.wait(table, self.options.memtable_bytes_max);
         }
         let waited_ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
         self.pipeline.stopwatch().waited(Waited::Merging, waited_ns);

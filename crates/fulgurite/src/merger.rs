@@ -3,7 +3,8 @@
 //! A merger takes the lock of one table at a time, and is given a table and a [`Horizon`]; it knows no engine. Several
 //! threads may merge: the merger's, one that writes a checkpoint, and committers that must not wait for either; a
 //! table's memtables are merged by one of them at a time, in steps between which the table is written out. A commit waits for merging in one
-//! case: while a table that it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
+//! case: while a table that it writes has more than [`MEMTABLES_MAX`] memtables and their bytes. That bounds memory. A
+//! checkpoint freezes memtables that are not full: a ninth one alone stops no commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +22,12 @@ use crate::progress::Progress;
 use crate::throttle::Pressure;
 use crate::{Error, Result};
 
-/// While a table has more memtables than this, the mutable one included, its committers wait.
+/// While a table has more memtables than this, the mutable one included, and the bytes of so many full ones, its committers
+/// wait.
 const MEMTABLES_MAX: usize = 8;
+
+/// The same whatever their bytes: each read looks at all of them.
+const MEMTABLES_MAX_OF_ANY_SIZE: usize = 2 * MEMTABLES_MAX;
 
 /// While it has more than this, they are slowed.
 pub(crate) const MEMTABLES_SLOW: usize = MEMTABLES_MAX / 2;
@@ -147,8 +152,12 @@ impl Merger {
         let count = memtables.count();
         let speed = self.bytes_per_second.load(Ordering::Relaxed).max(1);
         let bytes_max = memtable_bytes_max as u64;
-        let whole = MEMTABLES_MAX.saturating_sub(count) as u64 * bytes_max;
-        let room = whole + bytes_max.saturating_sub(memtables.newest_bytes());
+        let room = if count > MEMTABLES_MAX {
+            (MEMTABLES_MAX as u64 * bytes_max).saturating_sub(memtables.bytes())
+        } else {
+            let whole = (MEMTABLES_MAX - count) as u64 * bytes_max;
+            whole + bytes_max.saturating_sub(memtables.newest_bytes())
+        };
         // The last memtable is for merges that take longer than expected, and for one that a checkpoint freezes early.
         let room_bytes = room.saturating_sub(bytes_max).max(room.min(bytes_max) / 8);
         let left = u128::from(table.index.unmerged_bytes_of_oldest());
@@ -157,17 +166,21 @@ impl Merger {
     }
 
     /// Sleeps until a memtable was merged, a short time at most, while the table has too many memtables.
-    pub fn wait(&self, table: &TableState) {
+    pub fn wait(&self, table: &TableState, memtable_bytes_max: usize) {
         let mut waiting = self.waiting.lock();
-        if has_too_many_memtables(table) {
+        if has_too_many_memtables(table, memtable_bytes_max) {
             self.merged.wait_for(&mut waiting, WAIT_MAX);
         }
     }
 }
 
 /// Whether the committers of a table wait for merging.
-pub(crate) fn has_too_many_memtables(table: &TableState) -> bool {
-    table.index.memtables().count() > MEMTABLES_MAX
+pub(crate) fn has_too_many_memtables(table: &TableState, memtable_bytes_max: usize) -> bool {
+    let memtables = table.index.memtables();
+    let count = memtables.count();
+    count > MEMTABLES_MAX
+        && (count > MEMTABLES_MAX_OF_ANY_SIZE
+            || memtables.bytes() >= MEMTABLES_MAX as u64 * memtable_bytes_max as u64)
 }
 
 /// Freezes a table's mutable memtable if it has grown to `bytes_max`. Committers do it, too: the merger may be busy.
@@ -304,7 +317,16 @@ mod tests {
         let faster = merger.pressure(&table, 1 << 20);
         assert_eq!(faster.left_ns, oldest * 1_000_000_000 / (SPEED_ASSUMED / 2 * 3));
         (6..=9).for_each(|csn| put(&table, Csn(csn), b"key"));
-        assert!(has_too_many_memtables(&table) && merger.pressure(&table, 0).room_bytes == 0);
+        assert!(has_too_many_memtables(&table, 0) && merger.pressure(&table, 0).room_bytes == 0);
+        let memtables = table.index.memtables();
+        let at_most = |room: u64| usize::try_from((memtables.bytes() + room).div_ceil(8)).unwrap();
+        // A checkpoint froze some of them early.
+        assert!(memtables.count() == 10 && !has_too_many_memtables(&table, at_most(8)));
+        let room_bytes = merger.pressure(&table, at_most(8)).room_bytes;
+        assert!((1..=2).contains(&room_bytes), "{room_bytes}");
+        assert!(has_too_many_memtables(&table, at_most(0) - 1));
+        (10..=16).for_each(|csn| put(&table, Csn(csn), b"key"));
+        assert!(memtables.count() == 17 && has_too_many_memtables(&table, 1 << 20));
     }
 
     #[test]

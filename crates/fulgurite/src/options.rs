@@ -34,7 +34,8 @@ pub struct Options {
     /// Target size of a leaf in bytes, from 512 to 256 KiB. Leave it alone unless you measured. Default 8,192.
     pub leaf_bytes: usize,
     /// A table's mutable memtable is frozen, and then merged into its tree, when it takes this many bytes. A larger
-    /// figure makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables.
+    /// figure makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables,
+    /// and the bytes of eight.
     /// From 64 KiB to 64 GiB. Default 16 MiB.
     pub memtable_bytes_max: usize,
     /// A checkpoint is to be done when the log has grown by this many bytes since the last one began; the log that opening
