@@ -371,7 +371,8 @@ fn a_disk_that_becomes_read_only_is_read() {
     load(&db, &table, 1_000, ROW_BYTES);
     db.checkpoint().unwrap();
     std::fs::write(trigger, "1").unwrap();
-    let write = |fill| put_rows(&db, &table, 0..100, ROW_BYTES, fill).and_then(|()| db.checkpoint().map(|_| ()));
+    let write =
+        |fill| put_rows(&db, &table, 0..100, ROW_BYTES, fill).and_then(|()| db.checkpoint().map(|_| ()));
     let why = write(1).unwrap_err().to_string();
     eprintln!("{why}");
     assert!(why.contains("Read-only file system"), "{why}");

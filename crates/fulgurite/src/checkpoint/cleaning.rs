@@ -74,7 +74,7 @@ impl Checkpointer {
         records_written
     }
 
-    /// Makes the live nodes of a segment dirty, as long as what is written for them fits into `allowance`, of which it is
+    /// Makes the live nodes of a segment dirty, as long as their records fit into `allowance`, of which they are
     /// taken. Returns whether that was all of them.
     fn move_nodes(
         &self,

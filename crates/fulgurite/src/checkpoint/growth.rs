@@ -113,7 +113,7 @@ impl LogGrowth {
 
     /// What no checkpoint covers.
     pub fn uncovered(&self) -> LogBytes {
-        // Read first: what is written only rises.
+        // Read first: it only rises.
         let covered = self.covered.load();
         self.written() - covered
     }

@@ -110,7 +110,7 @@ struct Boundary {
     bulk_before: u32,
 }
 
-/// At most the bytes of nodes that a checkpoint would write of a table, and about what is not merged yet.
+/// At most the bytes of nodes that a checkpoint would write of a table, and about those not merged yet.
 fn unwritten_bytes(table: &TableState) -> u64 {
     table.index.base().dirty_bytes() + table.index.memtables().bytes()
 }

@@ -75,13 +75,18 @@ struct Recovered {
     no_barrier_refusal: Option<String>,
     log: Arc<Log>,
     report: RecoveryReport,
-    /// The operation lists in chunks that were replayed.
-    lists: LogBytes,
     clock: Clock,
+    restored: Restored,
+    spills: Arc<SpillPins>,
+}
+
+/// What the checkpoint and the log above it made.
+struct Restored {
     tables: Arc<Catalog>,
     accounts: Accounts,
     chain: Chain,
-    spills: Arc<SpillPins>,
+    /// The operation lists in chunks that were replayed.
+    lists: LogBytes,
 }
 
 /// Opens or creates the database in `dir`.
@@ -128,20 +133,9 @@ fn recover(
     let (log, report) = open_log(env, home, current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
-    let (tables, accounts, chain, lists) = restore(&log, current, options, &spills, replay)?;
-    check_segments(home, &log, &accounts)?;
-    Ok(Recovered {
-        superblock,
-        no_barrier_refusal,
-        log,
-        report,
-        lists,
-        clock,
-        tables,
-        accounts,
-        chain,
-        spills,
-    })
+    let restored = restore(&log, current, options, &spills, replay)?;
+    check_segments(home, &log, &restored.accounts)?;
+    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills })
 }
 
 /// Builds the owners, each from those before it, and the engine.
@@ -152,19 +146,8 @@ fn build(
     options: Options,
     recovered: Recovered,
 ) -> Engine {
-    let Recovered {
-        superblock,
-        no_barrier_refusal,
-        log,
-        report,
-        lists,
-        clock,
-        tables,
-        accounts,
-        chain,
-        spills,
-    } =
-        recovered;
+    let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills } = recovered;
+    let Restored { tables, accounts, chain, lists } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
     let clock = Arc::new(clock);
@@ -359,7 +342,7 @@ fn restore(
     options: &Options,
     spills: &SpillPins,
     replay: Replay<'_>,
-) -> Result<(Arc<Catalog>, Accounts, Chain, LogBytes)> {
+) -> Result<Restored> {
     let read = if current.checkpoint.is_null() {
         ReadRecord::default()
     } else {
@@ -377,7 +360,7 @@ fn restore(
         accounts.drop_table(id);
         chain.note(id);
     }
-    Ok((catalog, accounts, chain, lists))
+    Ok(Restored { tables: catalog, accounts, chain, lists })
 }
 
 /// Fails if a segment with live bytes is missing, or so short or damaged that the log did not take it.
