@@ -19,6 +19,7 @@ pub(crate) mod pacing;
 mod purges;
 pub(crate) mod record;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -64,8 +65,10 @@ pub struct CheckpointReport {
 /// How many bytes of leaves one step writes. Tests are to have many steps.
 const STEP_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
-/// How often a checkpoint looks at the free space, in nanoseconds: that adds up all tables.
+/// How often a checkpoint looks at the free space, in nanoseconds: that adds up all active tables, ...
 const LOOK_NS: u64 = 10_000_000;
+/// ... so of many tables it takes one part in so many of the time at most, however many of them are written out.
+const LOOK_SHARE: u64 = 10;
 
 /// Writes checkpoints, and says when one is due.
 pub(crate) struct Checkpointer {
@@ -75,6 +78,8 @@ pub(crate) struct Checkpointer {
     segment_size: SegmentSize,
     purges: Purges,
     unmovable: Unmovable,
+    /// When a checkpoint looks at the free space again.
+    look_at_ns: Cell<u64>,
     shared: Shared,
 }
 
@@ -140,6 +145,7 @@ impl Checkpointer {
             segment_size,
             purges: Purges::default(),
             unmovable: Unmovable::new(),
+            look_at_ns: Cell::new(0),
             shared,
         };
         made.publish();
@@ -373,13 +379,12 @@ impl Checkpointer {
         let Shared { space, hooks, .. } = &self.shared;
         let tree = table.index.base();
         let mut pass = tree.begin_write_out();
-        let mut looked_ns = 0;
         while !pass.is_done() && tree.dirty_bytes() > 0 {
             let before = pass.picked_bytes();
             let changes = tree.write_some(&mut pass, STEP_BYTES).map_err(|error| unwritten(table, error))?;
             space.lock().accounts.change(table.id, &changes);
             pacer.wrote(pass.picked_bytes() - before);
-            pacer.keep_pace(|| self.look(&mut looked_ns));
+            pacer.keep_pace(|| self.look());
             hooks.reached("checkpoint step");
         }
         let report = tree.finish_write_out(pass).map_err(|error| unwritten(table, error))?;
@@ -391,14 +396,15 @@ impl Checkpointer {
 
     /// What goes on while a checkpoint is written, which may take long: freeing segments, and the look at the free space.
     /// What fails of it is reported by the round of the background thread that does it next.
-    fn look(&self, looked_ns: &mut u64) -> Now {
+    fn look(&self) -> Now {
         let Shared { env, room, space, growth, pipeline, tables, .. } = &self.shared;
         let ns = env.clock().monotonic_ns();
-        if ns.saturating_sub(*looked_ns) >= LOOK_NS {
-            *looked_ns = ns;
+        if ns >= self.look_at_ns.get() {
             _ = space.lock().give_back();
             _ = room.look();
             self.bound_segments();
+            let took_ns = env.clock().monotonic_ns().saturating_sub(ns);
+            self.look_at_ns.set(ns + LOOK_NS.max(LOOK_SHARE * took_ns));
         }
         Now {
             ns,
