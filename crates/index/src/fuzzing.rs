@@ -18,7 +18,8 @@ pub fn node(bytes: &[u8]) {
         NodeKind::Internal => {
             let (inner, entries) =
                 Inner::decode(bytes.to_vec(), header.table, &fences, &Default::default()).expect("as before");
-            assert_eq!(inner.encode(entries), bytes);
+            let lsns = inner.children().iter().map(|child| child.lsn());
+            assert_eq!(inner.encode(entries, lsns), bytes);
             for key in keys {
                 let child = inner.child_fences(inner.child_index(key));
                 assert!(
