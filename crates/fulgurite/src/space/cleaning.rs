@@ -32,12 +32,12 @@ impl Sparse {
     }
 
     fn is_cheap(&self) -> bool {
-        self.live <= self.bytes / 4 * 3
+        self.live <= self.bytes / 8 * 7
     }
 }
 
 /// Chooses the segments with the fewest live bytes for their length, as long as those fit into `allowance`: until half of
-/// what nothing needs is free, and what waiting commits want; for puts only as long as no segment is fuller than three quarters. `free` is
+/// what nothing needs is free, and what waiting commits want; for puts only as long as no segment is fuller than seven eighths. `free` is
 /// free now, or after the checkpoint that is being written.
 pub(crate) fn choose(mut segments: Vec<Sparse>, allowance: u64, free: u64, wanted: Wanted) -> Vec<u32> {
     let unneeded = free + segments.iter().map(Sparse::gain).sum::<u64>();
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(choose(segments.clone(), 10_000, 0, deletes), [3, 4, 1]);
         let puts = Wanted { puts: 9000, deletes: 0 };
         assert_eq!(choose(segments.clone(), 10_000, 0, puts), [3, 4, 1]);
-        let fuller = vec![sparse(1, 1600, 1100), sparse(2, 1600, 1300)];
+        let fuller = vec![sparse(1, 1600, 1300), sparse(2, 1600, 1450)];
         assert_eq!(choose(fuller.clone(), 10_000, 0, puts), [1]);
         assert_eq!(choose(fuller, 10_000, 0, deletes), [1, 2]);
         let half = vec![sparse(1, 1600, 800), sparse(4, 1600, 900), sparse(3, 1600, 700)];
