@@ -202,9 +202,9 @@ pub struct RoomStats {
     pub reserved_bytes: u64,
     /// About how many bytes checkpoints would free by now, in segments that are dead.
     pub freeable_bytes: u64,
-    /// After how many seconds puts will be refused, at the rate at which the room has shrunk in the last minute, whoever
-    /// took it: the space that checkpoints would free counts as free. `None` if it has not shrunk, or has not been
-    /// watched for four seconds. It is watched while commits come, and by each call of
+    /// After how many seconds puts will be refused, at the rate at which the room has shrunk in the last minute, by
+    /// this database or another program: the space that checkpoints would free counts as free. `None` if it has not
+    /// shrunk, or has not been watched for four seconds. It is watched while commits come, and by each call of
     /// [`Database::stats`](crate::Database::stats).
     pub seconds_left: Option<u64>,
     /// Why puts are refused, if the last one that did not fit was and there has been no room for it since.

@@ -175,3 +175,32 @@ fn a_quota_that_the_file_system_does_not_report() {
     let db = common::open_as(sim.crash(CrashKind::PowerCut, 1), options(true)).unwrap();
     assert_eq!(db.table("t").unwrap().range(..).unwrap().count() as u64, rows);
 }
+
+/// Records of a dropped table lie beside live ones in the segments that are cleaned: they are dead, and stay so.
+#[test]
+fn tables_are_dropped_while_segments_are_cleaned() {
+    let (_sim, db, mut rng) = start(5, true);
+    let kept = db.table("kept").unwrap();
+    let mut filled = 0;
+    for round in 0..3 {
+        let dropped = db.table("dropped").unwrap();
+        let refused = (0..100_000).find_map(|n| {
+            let table = if n % 2 == 0 { &dropped } else { &kept };
+            put_rows(&db, table, n * 50..(n + 1) * 50, &mut rng)
+                .inspect(|()| filled += 50 * u64::from(n % 2 == 1))
+                .err()
+        });
+        assert!(matches!(refused, Some(Error::NoSpace { .. })), "{refused:?}");
+        db.drop_table("dropped").unwrap();
+        for n in 0..40 {
+            let rows: Vec<u64> = (0..50).map(|_| rng.below(50) + 50).collect();
+            put_rows(&db, &kept, rows.into_iter(), &mut rng)
+                .unwrap_or_else(|error| panic!("round {round}, {n}: {error}; {:?}", db.stats().room));
+        }
+        assert_eq!(db.stats().maintenance_error, None);
+        sound(&db);
+        kept.delete_range([0x40]..).unwrap();
+    }
+    assert!(filled > 0);
+    db.close().unwrap();
+}

@@ -4,7 +4,7 @@
 //! dirty, and the trees are written out once more: only these nodes, and those above them. They fit, because it moves no
 //! more than the room has beside all that is needed (INV-SPACE-3).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fulgurite_index::Base;
@@ -40,24 +40,24 @@ impl Checkpointer {
 
     /// Moves the live nodes out of segments, and writes the trees that changed out again; returns how many node records
     /// were written. What fails of it leaves the checkpoint as it was before: segments stay longer.
-    pub(super) fn clean(&mut self, tables: &[Arc<TableState>], at: &Boundary, pacer: &mut Pacer<'_>) -> u64 {
+    pub(super) fn clean(&mut self, at: &Boundary, pacer: &mut Pacer<'_>) -> u64 {
         _ = self.shared.room.look();
         let segments = self.segments_to_clean(at.bulk_before);
         if segments.is_empty() {
             return 0;
         }
-        let mut changed = BTreeSet::new();
+        let mut changed = BTreeMap::new();
         let mut moved = Vec::new();
         let (mut allowance, _, _) = self.shared.room.for_cleaning();
         for number in &segments {
-            match self.move_nodes(*number, tables, &mut allowance, &mut changed) {
+            match self.move_nodes(*number, &mut allowance, &mut changed) {
                 Ok(true) => moved.push(*number),
                 Ok(false) => break,
                 Err(error) => tracing::debug!(%error, segment = *number, "a segment could not be cleaned"),
             }
         }
         let mut records_written = 0;
-        for table in tables.iter().filter(|table| changed.contains(&table.id)) {
+        for table in changed.values() {
             self.chain.note(table.id);
             pacer.begin_table(0, table.index.base().dirty_bytes());
             match self.write_out(table, pacer) {
@@ -79,9 +79,8 @@ impl Checkpointer {
     fn move_nodes(
         &self,
         number: u32,
-        tables: &[Arc<TableState>],
         allowance: &mut u64,
-        changed: &mut BTreeSet<TableId>,
+        changed: &mut BTreeMap<TableId, Arc<TableState>>,
     ) -> Result<bool> {
         let scan = self.shared.log.scan_segment(number).or_error()?;
         for item in scan.items {
@@ -89,14 +88,15 @@ impl Checkpointer {
             let is_node =
                 !matches!(header.kind, BulkKind::Chunk | BulkKind::Checkpoint | BulkKind::MemtableRun);
             let table = table_of_node(&body).ok().filter(|_| is_node);
-            let Some(table) = table.and_then(|id| tables.iter().find(|table| table.id == id)) else {
+            // A dropped table that was purged has nodes in memory as long as a handle, but no live record.
+            let Some(table) = table.and_then(|id| self.shared.tables.by_id_or_dropped(id)) else {
                 continue;
             };
             if *allowance == 0 {
                 return Ok(false);
             }
             if let Some(bytes) = table.index.base().rewrite_if_live(header.lsn, &body).or_error()? {
-                changed.insert(table.id);
+                changed.insert(table.id, table);
                 *allowance = allowance.saturating_sub(bytes);
             }
         }

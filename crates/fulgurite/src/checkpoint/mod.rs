@@ -320,7 +320,7 @@ impl Checkpointer {
             pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;
         }
-        Ok(records_written + self.clean(tables, at, &mut pacer))
+        Ok(records_written + self.clean(at, &mut pacer))
     }
 
     /// Whether a table has anything that its last write-out did not have. Asked once the horizon has passed the boundary.
