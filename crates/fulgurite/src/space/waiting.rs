@@ -3,7 +3,7 @@
 //! A commit that does not fit asks for a checkpoint and sleeps until one has ended. It is refused only when checkpoints
 //! gain nothing: [`ROUNDS_MAX`] of them ended, one of which began after it had asked; the segments that they retired are
 //! freed; and still it does not fit. If other commits were admitted meanwhile, or the room has grown, it begins to count
-//! again, [`GAINS_MAX`] times at most. A callback does not wait. So no commit waits for ever. Until something is committed,
+//! again, [`GAINS_MAX`] times at most, and not after [`GAINS_NS`]. A callback does not wait. So no commit waits for ever. Until something is committed,
 //! or a moment has passed, later commits of its kind are refused at once.
 
 use std::sync::atomic::Ordering;
@@ -26,6 +26,9 @@ const ROUNDS_MAX_OF_DELETES: u64 = 2;
 /// How many times others may take what was gained, or a gain may not be enough.
 const GAINS_MAX: u32 = 100;
 
+/// After this time no gain counts: what others take, or what is gained too slowly, is not waited for any longer.
+const GAINS_NS: u64 = 30_000_000_000;
+
 /// The least that counts as a gain.
 const GAIN_BYTES: i64 = 64 << 10;
 
@@ -45,6 +48,7 @@ struct Patience {
     newest: Csn,
     left: i64,
     gains_left: u32,
+    gains_end_ns: u64,
     freeing_left: u32,
 }
 
@@ -130,6 +134,7 @@ impl Engine {
             newest: self.pipeline.newest(),
             left: self.room.left(),
             gains_left: GAINS_MAX,
+            gains_end_ns: self.env.clock().monotonic_ns().saturating_add(GAINS_NS),
             freeing_left: FREEING_MAX,
         }
     }
@@ -139,8 +144,10 @@ impl Engine {
         let rounds = self.room.rounds();
         let has_gained =
             || self.pipeline.newest() != patience.newest || self.room.left() >= patience.left + GAIN_BYTES;
-        if patience.gains_left > 0 && has_gained() {
-            *patience = Patience { gains_left: patience.gains_left - 1, ..self.patience() };
+        let may_gain = patience.gains_left > 0 && self.env.clock().monotonic_ns() < patience.gains_end_ns;
+        if may_gain && has_gained() {
+            let &mut Patience { gains_left, gains_end_ns, .. } = patience;
+            *patience = Patience { gains_left: gains_left - 1, gains_end_ns, ..self.patience() };
             return false;
         }
         if rounds.ended.load(Ordering::SeqCst) - patience.rounds_from < rounds_max {
