@@ -62,8 +62,8 @@
 //!   (`segments/tails.rs`).
 //! - INV-LOG-20: a file that comes back under a name which it had lost is not taken for the segment of that name, nor
 //!   is one file used as two (`segments/reserve.rs`).
-//! - INV-LOG-21, 22: a segment has all its space before it has its name, and one that is not zeros has the start of the
-//!   bulk stream (`segments/make.rs`).
+//! - INV-LOG-21, 22: a segment has all its space before it has its name, and one with bytes of a former life of its file
+//!   begins with zeros or with the start of the bulk stream (`segments/make.rs`).
 //! - INV-LOG-23: no thread waits for the write of a record that is longer than the largest segment, but the one that
 //!   appends it, or another that appends one, or that closes the log (`bulk_stream/long_record.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.

@@ -4,7 +4,7 @@ use crate::error::LogError;
 use crate::format::{
     BULK_HEADER_BYTES, BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES,
     GROUP_MAGIC, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START, SegmentHeader,
-    bulk_record_bytes, check_record, last_header, looks_damaged,
+    bulk_record_bytes, check_record, last_header, looks_damaged, seems_a_group,
 };
 use crate::segments::Stream;
 use fulgurite_env::{Dir, Disk, File, OpenOptions};
@@ -61,7 +61,7 @@ pub struct SegmentScan {
     pub stream: Option<Stream>,
     /// The items that decode, in file order.
     pub items: Vec<ScanItem>,
-    /// The bytes that do not. Zeros after the last valid item are no problem, nor in the bulk stream what the file held
+    /// The bytes that do not. What follows the last valid item is no problem if it is zeros, or seems to be what the file held
     /// before it became this segment. A torn tail of the last segment is one here, because the file alone does not
     /// distinguish it from damage.
     pub problems: Vec<ScanProblem>,
@@ -135,7 +135,7 @@ impl SegmentScan {
             Ok(decoded) => decoded,
             Err(error) => {
                 let next = next_group(bytes, offset, segment.database, segment.number);
-                if next.is_some() || rest.iter().any(|&byte| byte != 0) {
+                if next.is_some() || seems_a_group(rest, own) {
                     self.problem(offset, format!("there is no valid group: {error}"));
                 }
                 return next;
@@ -202,6 +202,25 @@ impl SegmentScan {
                     }
                     return;
                 }
+            }
+        }
+    }
+}
+
+/// Where the last group of a segment of the commit stream ends; `None` if its first group is no valid one of that stream, or
+/// if something in it seems to be a group that was damaged.
+pub(crate) fn end_of_groups(bytes: &[u8], database: DatabaseId, number: u32) -> Option<u32> {
+    let mut offset = SEGMENT_DATA_START;
+    loop {
+        let own = GroupAt { database, segment: number, offset };
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        match GroupHeader::decode_at(rest, own) {
+            Ok((header, _)) if header.kind == GroupKind::BulkStart => return None,
+            Ok((header, _)) => offset = header.end(),
+            Err(_) => {
+                let is_end =
+                    next_group(bytes, offset, database, number).is_none() && !seems_a_group(rest, own);
+                return (is_end && offset > SEGMENT_DATA_START).then_some(offset);
             }
         }
     }

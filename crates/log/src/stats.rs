@@ -78,9 +78,9 @@ counters! {
     segments_created,
     /// Segments recycled.
     segments_recycled,
-    /// Bytes of zeros written to segments of the commit stream and to files of the reserve before their use, and, where
-    /// the file system takes no space without a write, to those of the bulk stream. The segment in which the epoch
-    /// begins is not counted.
+    /// Bytes of zeros written to files before they were segments of the commit stream, once for each file, or were of the
+    /// reserve, and, where the file system takes no space without a write, before they were segments of the bulk stream.
+    /// The segment in which the epoch begins is not counted.
     zero_bytes,
     /// Segments freed by the caller.
     segments_freed,

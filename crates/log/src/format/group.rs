@@ -186,3 +186,19 @@ impl GroupHeader {
         Csn(self.first_csn.0.saturating_add(u64::from(self.frames)).saturating_sub(1))
     }
 }
+
+/// Whether bytes that are no valid group at `own` seem to be one that was damaged: they say that they are there, or would be
+/// valid if they did. What a recycled file held says that it is elsewhere.
+pub(crate) fn seems_a_group(bytes: &[u8], own: GroupAt) -> bool {
+    let Some((header, payload)) = bytes.split_at_checked(GROUP_HEADER_BYTES as usize) else { return false };
+    let mut placed = header.to_vec();
+    placed[8..24].copy_from_slice(&own.database.0.to_le_bytes());
+    placed[28..32].copy_from_slice(&own.segment.to_le_bytes());
+    placed[32..36].copy_from_slice(&own.offset.to_le_bytes());
+    if placed == header {
+        return true;
+    }
+    let claimed = GroupHeader::decode_unchecked(&placed).map_or(0, |claimed| claimed.payload_bytes as usize);
+    placed.extend_from_slice(payload.get(..claimed).unwrap_or_default());
+    GroupHeader::decode_at(&placed, own).is_ok()
+}

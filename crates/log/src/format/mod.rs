@@ -16,7 +16,7 @@ pub use segment::{SEGMENT_DATA_START, SegmentHeader};
 
 pub(crate) use bulk::{bulk_record_bytes, check_record, last_header, looks_damaged};
 pub(crate) use frame::Records;
-pub(crate) use group::{GROUP_ALIGN, GROUP_MAGIC, GroupAt};
+pub(crate) use group::{GROUP_ALIGN, GROUP_MAGIC, GroupAt, seems_a_group};
 pub(crate) use local::encode_local_record;
 pub(crate) use segment::{NEW_SUFFIX, SEGMENT_SUFFIX, new_file_name, parse_number, segment_file_name};
 

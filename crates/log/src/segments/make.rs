@@ -5,19 +5,19 @@
 //! space without a write ([`File::allocate`]) it does; elsewhere zeros are written. What else the bytes are depends on
 //! the stream:
 //!
-//! - A segment for the **commit stream** is zeros, a recycled one again. Recovery could do without: an old group has
-//!   another number than the segment, and durable marks, not zeros, tell a torn tail from damage. Zeros are for these:
-//!   1. Writes there are small, direct and synchronous. Such a write is durable alone, and costs no more than itself, only
-//!      where the file system need not record an extent. The file of a bulk segment may have extents never written.
-//!   2. Values stay in the frames, so on a full disk a segment of a former life gives back only what certainly is no
-//!      frame (`tails.rs`).
-//!   3. What follows the last group is zero, or `dump` reports it: a damaged last group is not taken for an old one.
-//!   4. A segment that was never used is known by its first megabyte (`recovery/tail.rs`).
-//! - A segment for the **bulk stream**, unless it is of the reserve, has the bytes that its file had. Its writes are long and share few syncs, which
-//!   record extents on the way. INV-LOG-21: *a segment with other bytes than zeros and its own has the start of the bulk
-//!   stream, synced before the file has the name of the segment*. So nothing looks for groups in it, nor takes it for
-//!   unused; and no old byte in it passes for a record, because a record has its own LSN: a number of a segment that no
-//!   other file, and no former use of this one, ever had.
+//! - A segment for the **commit stream** begins with a block of zeros, and all of its file has been written before. Writes
+//!   there are small, direct and synchronous: such a write is durable alone, and costs no more than itself, only where
+//!   the file system need not record an extent. A new file, and one with a hole or an extent never written, is
+//!   filled with zeros; a file that this opening filled once, and recycles, keeps the groups of its former life. No old
+//!   byte passes for a group: a group's checksum covers database, segment number and offset, and no segment gets the
+//!   number of another. Durable marks, not zeros, tell a torn end of the log from damage (`recovery/tail.rs`). A segment that
+//!   was never used is known by its first block.
+//! - A segment for the **bulk stream**, unless it is of the reserve, has the bytes that its file had. Its writes are long and
+//!   share few syncs, which record extents on the way. No old byte passes for a record, because a record has its own LSN.
+//!
+//! INV-LOG-21: *a segment with bytes of a former life of its file begins with a block of zeros or with the start of the bulk
+//! stream, synced before the file has the name of the segment*. So nothing looks for groups in one of the bulk stream, an
+//! unused one is known, and a number of a segment is one that no other file, and no former use of this one, ever had.
 
 use super::reserve::OPENING_FILES;
 use super::{Segment, Segments};
@@ -79,6 +79,8 @@ pub(crate) enum From {
 /// What a segment holds when it gets its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
+    /// A block of zeros, and all of the file is written: the rest is zeros, too, or what a recycled file held.
+    Written,
     /// Zeros.
     Zeros,
     /// The start of the bulk stream, with this epoch and durable mark; then whatever the file held.
@@ -88,6 +90,14 @@ pub(crate) enum Content {
 impl Maker {
     pub fn new(next_number: u32, reserve: Vec<String>) -> Maker {
         Maker { next_number, spare: Vec::new(), reserve, refused: None }
+    }
+
+    /// Whether to keep the file of a freed segment, where `ready` segments are kept ready. A checkpoint frees as many
+    /// commit segments as the log fills until the next one, about four; each that is not recycled costs another its zeros.
+    pub fn lacks_spares_like(&self, segment: &Segment, ready: usize) -> bool {
+        let is_written = segment.is_file_written();
+        let alike = self.spare.iter().filter(|spare| spare.is_file_written() == is_written).count();
+        alike < if is_written { 2 * ready } else { ready }
     }
 
     /// If the last file did not fit although the disk had reported enough: how many bytes are free.
@@ -126,7 +136,9 @@ impl Segments {
         }
         let made = made.inspect(|segment| {
             segment.set_made(now_ns);
-            self.want_larger();
+            if wanted.from == From::Disk {
+                self.want_larger();
+            }
         });
         made.map_err(|error| fail_if_taken(error, shared))
     }
@@ -207,7 +219,7 @@ impl Segments {
             _ if bytes_min > self.options.segment_bytes_max => bytes_min.next_multiple_of(BLOCK_BYTES),
             _ => bytes_min.next_power_of_two().min(self.options.segment_bytes_max),
         };
-        let spare = self.take_spare(maker, bytes);
+        let spare = self.take_spare(maker, bytes, content);
         if spare.is_none() {
             self.check_free(bytes)?;
         }
@@ -255,6 +267,7 @@ impl Segments {
         named: &mut Option<String>,
     ) -> io::Result<Arc<Segment>> {
         let new_name = new_file_name(number);
+        let was_written = spare.as_ref().is_some_and(|spare| spare.is_file_written());
         let file = match spare {
             Some(spare) => {
                 add(&stats.segments_recycled, 1);
@@ -272,12 +285,14 @@ impl Segments {
                 file
             }
         };
-        self.fill(&*file, (number, bytes), content, stats)?;
+        let is_filled = self.fill(&*file, (number, bytes), content, was_written, stats)?;
         let name = segment_file_name(number);
         self.dir.rename(&new_name, &name)?;
         *named = Some(name);
         self.dir.sync()?;
-        let segment = Arc::new(Segment::new(number, bytes, self.path(number), Some(file)));
+        let segment = Segment::new(number, bytes, self.path(number), Some(file));
+        segment.set_file_written(was_written || is_filled);
+        let segment = Arc::new(segment);
         self.add(Arc::clone(&segment));
         Ok(segment)
     }
@@ -288,37 +303,53 @@ impl Segments {
         maker.spare.push(segment);
     }
 
-    /// A spare file of this size that has no reader left; removes the others.
-    fn take_spare(&self, maker: &mut Maker, bytes: u32) -> Option<Arc<Segment>> {
-        while let Some(mut spare) = maker.spare.pop() {
-            if spare.bytes == bytes && Arc::get_mut(&mut spare).is_some() {
-                return Some(spare);
+    /// A spare file of this size that has no reader left, if possible one that `content` need not fill, or one that the commit
+    /// stream would have to. Removes those of another size.
+    fn take_spare(&self, maker: &mut Maker, bytes: u32, content: Content) -> Option<Arc<Segment>> {
+        maker.spare.retain_mut(|spare| {
+            let fits = spare.bytes == bytes && Arc::get_mut(spare).is_some();
+            if !fits {
+                let _ = self.dir.remove(&spare.name());
             }
-            let _ = self.dir.remove(&spare.name());
-        }
-        None
+            fits
+        });
+        let is_for_commits = content == Content::Written;
+        let best = maker.spare.iter().rposition(|spare| spare.is_file_written() == is_for_commits);
+        best.or(maker.spare.len().checked_sub(1)).map(|index| maker.spare.remove(index))
     }
 
-    /// Gives a file its space, content and header, and syncs it.
+    /// Gives a file its space, content and header, and syncs it. `was_written`: whether all of it has been written before.
+    /// Returns whether it was filled with zeros.
     pub(super) fn fill(
         &self,
         file: &dyn File,
         (number, bytes): (u32, u32),
         content: Content,
+        was_written: bool,
         stats: &Counters,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let is_allocated = take_space(file, bytes.into())?;
-        if content == Content::Zeros || !is_allocated {
+        let mut start = SegmentHeader { bytes, database: self.database, number }.encode();
+        let is_filled = match content {
+            Content::Zeros => true,
+            Content::Written => !was_written,
+            Content::BulkStart(..) => !is_allocated,
+        };
+        if is_filled {
             self.zero(file, bytes)?;
             add(&stats.zero_bytes, (bytes - SEGMENT_DATA_START).into());
         }
-        let mut start = SegmentHeader { bytes, database: self.database, number }.encode();
-        if let Content::BulkStart(epoch, durable) = content {
-            let header = GroupHeader::bulk_start(self.database, epoch, number, durable);
-            start.extend_from_slice(&header.encode(&[]));
+        match content {
+            Content::Zeros => {}
+            Content::Written => start.resize(start.len() + BLOCK_BYTES as usize, 0),
+            Content::BulkStart(epoch, durable) => {
+                let header = GroupHeader::bulk_start(self.database, epoch, number, durable);
+                start.extend_from_slice(&header.encode(&[]));
+            }
         }
         file.write_at(&start, 0)?;
-        file.sync_data()
+        file.sync_data()?;
+        Ok(is_filled)
     }
 
     /// Zeros a segment file after its header. Zeros written directly leave no cached pages, which each later direct

@@ -197,7 +197,7 @@ impl Segments {
         }
         // A long record's segment fits no other.
         let is_long = segment.bytes > self.options.segment_bytes_max;
-        if keep && is_unread && !is_long && maker.spare.len() < self.options.ready_segments {
+        if keep && is_unread && !is_long && maker.lacks_spares_like(&segment, self.options.ready_segments) {
             maker.spare.push(segment);
             return Ok(());
         }

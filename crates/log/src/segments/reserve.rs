@@ -78,7 +78,7 @@ impl Segments {
         let name = segment_file_name(number);
         let kept = maker.reserve.pop().expect("the caller saw one");
         let made = self.with_descriptors(|| self.dir.open(&kept, OpenOptions::Write)).and_then(|file| {
-            self.fill(&*file, (number, bytes), Content::Zeros, stats)?;
+            self.fill(&*file, (number, bytes), Content::Zeros, false, stats)?;
             // Not before: until then the header is that of a segment which may have been longer (INV-LOG-20).
             if file.len()? > bytes.into() {
                 file.set_len(bytes.into())?;
@@ -96,6 +96,7 @@ impl Segments {
         self.dir.sync().map_err(|source| LogError::io("make segment", &self.path(number), source))?;
         let mut segment = Segment::new(number, bytes, self.path(number), Some(file));
         segment.of_reserve = true;
+        segment.set_file_written(true);
         let segment = Arc::new(segment);
         self.add(Arc::clone(&segment));
         Ok(segment)
@@ -128,8 +129,8 @@ impl Segments {
         let made = self.with_descriptors(|| self.dir.open(&name, OpenOptions::CreateNew));
         let made = made.and_then(|file| {
             let size = (number, self.options.segment_bytes_min);
-            let filled = self.fill(&*file, size, Content::Zeros, stats);
-            let filled = filled.and_then(|()| self.dir.sync());
+            let filled = self.fill(&*file, size, Content::Zeros, false, stats);
+            let filled = filled.and_then(|_| self.dir.sync());
             if filled.is_err() {
                 let _ = self.dir.remove(&name);
             }

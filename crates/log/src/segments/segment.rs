@@ -61,6 +61,8 @@ pub(crate) struct Segment {
     first_csn: AtomicU64,
     used: AtomicU32,
     made_ns: AtomicU64,
+    /// Whether all of its file was written, in this life or a former one of the file since the log was opened.
+    is_file_written: AtomicBool,
     /// Whether the space at its end was given back, or it was found that there is nothing to give.
     pub tail_given_back: AtomicBool,
 }
@@ -79,6 +81,7 @@ impl Segment {
             first_csn: AtomicU64::new(0),
             used: AtomicU32::new(0),
             made_ns: AtomicU64::new(0),
+            is_file_written: AtomicBool::new(false),
             tail_given_back: AtomicBool::new(false),
         }
     }
@@ -121,6 +124,15 @@ impl Segment {
 
     pub fn set_made(&self, now_ns: u64) {
         self.made_ns.store(now_ns, Relaxed);
+    }
+
+    /// Notes whether all of its file was written: its extents are recorded, and it has no hole.
+    pub fn set_file_written(&self, is_written: bool) {
+        self.is_file_written.store(is_written, Relaxed);
+    }
+
+    pub fn is_file_written(&self) -> bool {
+        self.is_file_written.load(Relaxed)
     }
 
     pub fn seal(&self) {

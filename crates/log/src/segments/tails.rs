@@ -5,11 +5,12 @@
 //! lives hold all the space that the next one needs to delete anything.
 //!
 //! - INV-LOG-19 *(no byte of a group or record changes)*: space is given back only once the log appends no more to the
-//!   segment. In the commit stream it is that of the zeros after the last byte that is not zero; in the bulk stream, whose
-//!   segments need not end with zeros, that of all bytes after the last record. This life knows where it stopped
-//!   appending. In a segment of a former life the end of the last record is looked for from the back, so that damage
-//!   in the middle hides nothing; if a record follows that is damaged, or seems to, only zeros give back their space. A
-//!   hole reads as zeros. So whatever a crash leaves of it, every group and record reads as before.
+//!   segment. It is that of all bytes after the last group or record: what follows may be zeros, or what a recycled file
+//!   held. In a segment to which this life appended records it knows where it stopped. Else the end of the last record is
+//!   looked for from the back, and that of the last group from the front through the whole segment, so that damage
+//!   in the middle hides nothing; if a group or a record follows that is damaged, or seems to, or if there is damage before the last
+//!   group, only zeros give back their space. A hole reads as zeros. So whatever a crash leaves of it, every group and
+//!   record reads as before.
 //! - INV-LOG-18 stays: the segment of an epoch without commits keeps its space, because it may become a file
 //!   of the reserve; and the file of a freed segment enters the reserve only after all its space is allocated again, and
 //!   synced, so that an opening on a full disk can write to it.
@@ -27,6 +28,7 @@ use crate::format::{
     BULK_HEADER_BYTES, GROUP_HEADER_BYTES, SEGMENT_DATA_START, bulk_record_bytes, check_record, last_header,
     looks_damaged,
 };
+use crate::scan::end_of_groups;
 
 /// A hole begins at a multiple of this.
 const BLOCK: u64 = 4096;
@@ -84,6 +86,7 @@ impl Segments {
         if file.allocated_bytes()? < from + LOOK_BYTES {
             return Ok(0);
         }
+        segment.set_file_written(false);
         file.punch_hole_from(from)?;
         Ok(u64::from(segment.bytes) - from)
     }
@@ -92,18 +95,22 @@ impl Segments {
     fn end_of_data(&self, file: &dyn File, segment: &Segment) -> io::Result<u64> {
         let bytes = u64::from(segment.bytes);
         let end = match segment.bulk_end() {
-            None => None,
-            Some(end) if end < segment.bytes => Some(u64::from(end)),
+            None => {
+                let mut whole = vec![0; segment.bytes as usize];
+                file.read_exact_at(&mut whole, 0)?;
+                end_of_groups(&whole, self.database, segment.number)
+            }
+            Some(end) if end < segment.bytes => Some(end),
             Some(_) => self.end_of_records(file, segment)?,
         };
         match end {
-            Some(end) => Ok(end.next_multiple_of(BLOCK).min(bytes)),
+            Some(end) => Ok(u64::from(end).next_multiple_of(BLOCK).min(bytes)),
             None => zeros_from(file, bytes),
         }
     }
 
     /// Where the last record of a segment of the bulk stream ends. `None` if something follows that may have been one.
-    fn end_of_records(&self, file: &dyn File, segment: &Segment) -> io::Result<Option<u64>> {
+    fn end_of_records(&self, file: &dyn File, segment: &Segment) -> io::Result<Option<u32>> {
         let lsn = |offset| Lsn::new(segment.number, offset);
         let mut end = segment.bytes;
         let mut block = Vec::new();
@@ -117,14 +124,14 @@ impl Segments {
             end = start;
         }
         let Some(last) = last else {
-            return Ok(Some((SEGMENT_DATA_START + GROUP_HEADER_BYTES).into()));
+            return Ok(Some(SEGMENT_DATA_START + GROUP_HEADER_BYTES));
         };
         block.resize((segment.bytes - last) as usize, 0);
         file.read_exact_at(&mut block, last.into())?;
         let Ok(header) = check_record(&block, lsn(last), self.database) else { return Ok(None) };
         let end = bulk_record_bytes(header.body_bytes);
         let rest = block.get(end as usize..).unwrap_or_default();
-        Ok((!looks_damaged(rest, lsn(last + end), self.database)).then_some((last + end).into()))
+        Ok((!looks_damaged(rest, lsn(last + end), self.database)).then_some(last + end))
     }
 
     /// Whether all space that a file of the reserve takes is allocated to a freed segment. Where it is not, tries to

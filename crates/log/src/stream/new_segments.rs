@@ -10,7 +10,7 @@ use fulgurite_types::Csn;
 use std::sync::Arc;
 
 fn for_commits(taken: u32) -> Wanted {
-    Wanted { taken, bytes_min: 0, from: From::Disk, content: Content::Zeros }
+    Wanted { taken, bytes_min: 0, from: From::Disk, content: Content::Written }
 }
 
 impl CommitStream {
@@ -70,8 +70,7 @@ impl CommitStream {
         Ok(true)
     }
 
-    /// A segment for the bulk stream, with a number above those that it had. The ready ones are zeros, for the commit
-    /// stream. But on a full disk one of them gives its space to the bulk stream, if the commit stream keeps enough,
+    /// A segment for the bulk stream, with a number above those that it had. The ready ones are for the commit stream. But on a full disk one of them gives its space to the bulk stream, if the commit stream keeps enough,
     /// before a file of the reserve does.
     pub fn segment_for_bulk(&self, wanted: &NextWanted, durable: Csn) -> Result<Arc<Segment>, LogError> {
         let &NextWanted { bytes_min, reserve } = wanted;

@@ -1,8 +1,10 @@
 //! Crashes at every operation: acknowledged commits survive, in order, and the log takes more.
 
 use crate::support::{Rng, World, open};
-use fulgurite_env::sim::{CrashKind, Loss};
-use fulgurite_log::LogError;
+use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
+use fulgurite_log::{GroupHeader, LogError, SegmentHeader};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 const STEPS: usize = 70;
 
@@ -65,6 +67,54 @@ fn kill_then_power_cut_after_recovery() {
             continues(world, n);
         });
     }
+}
+
+/// Segments that hold groups of another segment, which their file was before, and groups of their own.
+fn segments_with_old_groups(env: &SimEnv) -> usize {
+    let is_one = |(path, _): &(PathBuf, u64)| {
+        let Ok(SegmentHeader { number, .. }) = SegmentHeader::decode(&env.read_raw(path).expect("listed"))
+        else {
+            return false;
+        };
+        let bytes = env.read_raw(path).expect("listed");
+        let groups = bytes[4096..].chunks(8).enumerate().filter(|(_, chunk)| chunk.starts_with(b"Fgrp"));
+        let at = |nth: usize| GroupHeader::decode_unchecked(&bytes[4096 + 8 * nth..]).ok();
+        let numbers: BTreeSet<bool> =
+            groups.filter_map(|(nth, _)| at(nth)).map(|header| header.segment == number).collect();
+        numbers.len() == 2
+    };
+    env.list_raw().iter().filter(|entry| is_one(entry)).count()
+}
+
+/// A recycled segment is not filled with zeros: the groups of its former life follow its own. Crashes anywhere in a
+/// session that has such segments, then in the next one: no group of another segment is taken for one of the log.
+#[test]
+fn crashes_among_the_groups_of_former_segments() {
+    let mut old = 0;
+    for seed in 51..=66 {
+        for n in 0..30 {
+            let mut world = World::new(seed);
+            world.create().expect("nothing fails yet");
+            let mut rng = Rng::new(seed);
+            let run = |world: &mut World, rng: &mut Rng, steps| match seed % 2 {
+                0 => world.run(rng, steps),
+                _ => world.run_equal(steps),
+            };
+            while world.log().stats().segments_recycled < 6 {
+                run(&mut world, &mut rng, 20).expect("nothing fails yet");
+            }
+            for life in 0..2 {
+                let faults = world.env.faults();
+                faults.crash_at(faults.op_count() + 1 + rng.below(3 + 10 * n));
+                _ = run(&mut world, &mut rng, 100);
+                old += segments_with_old_groups(&world.env);
+                let kind = [CrashKind::Kill, CrashKind::OsCrash, CrashKind::PowerCut][rng.below(3) as usize];
+                world.crash(kind, rng.next());
+                world.reopen().unwrap_or_else(|error| panic!("seed {seed}, {n}, life {life}: {error}"));
+            }
+        }
+    }
+    assert!(old > 500, "{old} segments had groups of former ones");
 }
 
 /// Crashes in every operation of the recovery itself, twice in a row, without a checkpoint between.

@@ -1,4 +1,4 @@
-//! Segments of the bulk stream that are made of the files of others: they hold old bytes.
+//! Segments that are made of the files of others: they hold old bytes.
 
 use crate::support::*;
 use fulgurite_env::Env;
@@ -175,7 +175,7 @@ impl Records {
         let info = infos.iter().find(|info| info.number == number);
         let is_commit = info.is_some_and(|info| info.stream == Some(Stream::Commit));
         let scan = scan_segment(env.disk(), path).expect("readable");
-        let is_zero = bytes[4096..].iter().all(|byte| *byte == 0);
+        let is_zero = bytes[4096..8192].iter().all(|byte| *byte == 0);
         assert!(
             scan.stream.is_some() || is_zero || is_commit,
             "{what}: {} belongs to no stream",
@@ -423,4 +423,133 @@ fn a_segment_without_a_valid_start_gives_back_zeros_only() {
     env.faults().space_bytes(Some(env.used_bytes()));
     _ = log.fill_reserve();
     assert_eq!(log.read_bytes(value, 50_000).expect("readable"), [9; 50_000]);
+}
+
+/// Commits until a segment of the commit stream was made of the file of another without zeros, and has some groups; returns
+/// those of three commits in it, and the LSNs of their bodies, which have the byte 3.
+fn recycle_commits(log: &Log, body_bytes: usize) -> [(Csn, Lsn); 3] {
+    let fill = |byte: u8| commit(log, &vec![byte; body_bytes]).expect("nothing fails");
+    let (mut zeros, mut recycled) = (0, 0);
+    loop {
+        let (csn, _) = fill(1);
+        log.drop_before(csn);
+        let needed = log.replay_point(csn).segment();
+        for info in log.segments().into_iter().filter(|info| !info.open && info.number < needed) {
+            log.free_segment(info.number).expect("it is sealed");
+        }
+        while log.maintain().expect("nothing fails") {}
+        let stats = log.stats();
+        if stats.segments_recycled > recycled && stats.zero_bytes == zeros {
+            break;
+        }
+        (zeros, recycled) = (stats.zero_bytes, stats.segments_recycled);
+    }
+    let made = log.segments().iter().map(|info| info.number).max().expect("one");
+    let mut segment = 0;
+    while segment < made {
+        segment = fill(2).1.segment();
+    }
+    [(); 3].map(|()| fill(3))
+}
+
+/// A damaged last group looks like the end of the log in the file. It says that it is there, or is valid but for its place.
+#[test]
+fn a_scan_tells_a_damaged_group_from_old_ones() {
+    let env = SimEnv::new(1);
+    let log = create_equal(&env);
+    let [_, _, (_, last)] = recycle_commits(&log, 1000);
+    drop(log);
+    let path = segment_path(last.segment());
+    let scan = scan_segment(env.disk(), &path).expect("readable");
+    assert_eq!(scan.problems, Vec::new());
+    let is_last = |item: &&ScanItem| matches!(item, ScanItem::Group(group) if group.offset < last.offset());
+    let Some(ScanItem::Group(group)) = scan.items.iter().rev().find(is_last) else { panic!("{scan:?}") };
+    let bytes = env.read_raw(&path).expect("there");
+    assert!(bytes[group.end() as usize + 4096..].iter().any(|byte| *byte != 0), "old groups follow");
+    for at in [0, 4, 5, 6, 8, 23, 24, 28, 32, 36, 40, 48, 52, 56, 64, 72, 999] {
+        let env = env.crash(CrashKind::Kill, 1);
+        env.corrupt(&path, u64::from(group.offset + at), |byte| *byte ^= 4).expect("there");
+        let scan = scan_segment(env.disk(), &path).expect("readable");
+        let offsets: Vec<u64> = scan.problems.iter().map(|problem| problem.offset).collect();
+        assert_eq!(offsets, [u64::from(group.offset)], "byte {at}");
+    }
+}
+
+/// INV-LOG-19: on a full disk a recycled commit segment gives back the space after its last group, and no group.
+#[test]
+fn a_recycled_commit_segment_gives_back_what_follows_its_last_group() {
+    let bytes = 512 * 1024;
+    let options =
+        LogOptions { segment_bytes_min: bytes, segment_bytes_max: bytes, buffer_bytes: 1 << 20, ..options() };
+    for damage in [None, Some(0), Some(50), Some(500)] {
+        let env = SimEnv::new(1);
+        let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, dir(), ID, options.clone())
+            .expect("an empty directory");
+        let [(_, first), (csn, second), (_, last)] = recycle_commits(&log, 20_000);
+        let from =
+            ReplayFrom { lsn: log.replay_point(csn), csn, epoch: log.epoch(), ..ReplayFrom::beginning() };
+        let path = segment_path(last.segment());
+        drop(log);
+        let env = env.crash(CrashKind::Kill, 1);
+        if let Some(at) = damage {
+            env.corrupt(&path, u64::from(last.offset()) - 100 + at, |byte| *byte ^= 1).expect("there");
+        }
+        let opened = open_with(&env, &from, options.clone());
+        let (log, _, _) = opened.unwrap_or_else(|error| panic!("damage {damage:?}: {error}"));
+        env.faults().space_bytes(Some(env.used_bytes()));
+        _ = log.fill_reserve();
+        let raw = env.read_raw(&path).expect("there");
+        let is_given = raw[last.offset() as usize + 40_000..].iter().all(|byte| *byte == 0);
+        assert_eq!(is_given, damage.is_none(), "damage {damage:?}");
+        for lsn in [first, second, last] {
+            let body = log.read_bytes(lsn, 20_000).expect("readable");
+            let changed = body.iter().filter(|byte| **byte != 3).count();
+            assert!(changed <= usize::from(damage.is_some()), "damage {damage:?}: {lsn}");
+        }
+    }
+}
+
+/// A write to a hole takes space and records an extent: a file with one is filled before it is a commit segment again.
+#[test]
+fn a_file_with_a_hole_is_filled_before_it_is_recycled() {
+    let bytes = 512 * 1024;
+    let options =
+        LogOptions { segment_bytes_min: bytes, segment_bytes_max: bytes, buffer_bytes: 1 << 20, ..options() };
+    for is_full in [false, true] {
+        let env = SimEnv::new(1);
+        let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, dir(), ID, options.clone())
+            .expect("an empty directory");
+        let [_, (_, last), _] = recycle_commits(&log, 110_000);
+        let number = last.segment();
+        let mut csn = commit(&log, &[4; 10]).expect("nothing fails").0;
+        while log.replay_point(csn).segment() == number {
+            csn = commit(&log, &[4; 110_000]).expect("nothing fails").0;
+        }
+        if is_full {
+            let before = env.used_bytes();
+            env.faults().space_bytes(Some(before));
+            // A tail is given back where the reserve lacks a file.
+            let reserve = log.reserve_bytes();
+            while log.reserve_bytes() == reserve {
+                append(&log, &[5; 100_000]);
+            }
+            _ = log.fill_reserve();
+            env.faults().space_bytes(None);
+        }
+        // The file of another freed segment may be there.
+        let created = log.stats().segments_created;
+        while log.stats().segments_created == created {
+            csn = commit(&log, &[4; 110_000]).expect("nothing fails").0;
+            while log.maintain().expect("nothing fails") {}
+        }
+        log.drop_before(csn);
+        log.free_segment(number).expect("it is sealed");
+        let before = log.stats();
+        while log.stats().segments_recycled == before.segments_recycled {
+            commit(&log, &[4; 110_000]).expect("nothing fails");
+            while log.maintain().expect("nothing fails") {}
+        }
+        let zeros = log.stats().zero_bytes - before.zero_bytes;
+        assert_eq!(zeros, if is_full { u64::from(bytes - 4096) } else { 0 });
+    }
 }

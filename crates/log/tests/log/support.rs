@@ -216,6 +216,25 @@ impl World {
         Ok(())
     }
 
+    /// Durable commits of one length, each a group, and a checkpoint after twenty: in each segment groups begin at the
+    /// same offsets.
+    pub fn run_equal(&mut self, steps: usize) -> Result<(), LogError> {
+        let log = self.log();
+        for step in 1..=steps {
+            let body = vec![self.reserved as u8; 1000];
+            let (csn, _) = append(&log, &body, &[])?;
+            self.reserved = csn.0;
+            self.bodies.insert(csn.0, body);
+            log.wait_durable(csn)?;
+            self.acked = csn.0;
+            if step % 20 == 0 {
+                self.checkpoint(&log)?;
+            }
+            while log.maintain()? {}
+        }
+        Ok(())
+    }
+
     fn checkpoint(&mut self, log: &Log) -> Result<(), LogError> {
         let csn = Csn(self.acked);
         self.from = ReplayFrom {
