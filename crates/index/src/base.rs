@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicUsize;
 
 use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, TableId};
 
+use crate::pass::{WriteOut, WriteOutReport};
 use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 
 /// Stores node records: the engine's implementation writes them to the bulk stream of its log.
@@ -160,76 +161,6 @@ pub struct PruneRules {
 
 /// A change of the live bytes of one segment.
 pub type AccountChange = (u32, i64);
-
-/// A pass over a base that writes what is dirty, in steps: leaves first, then the inner nodes right above them.
-#[derive(Debug, Default)]
-pub struct WriteOut {
-    pub(crate) number: u64,
-    /// Whether the steps have come to the inner nodes.
-    pub(crate) is_above_leaves: bool,
-    /// The key to continue from; `None`: no step is left.
-    pub(crate) position: Option<Vec<u8>>,
-    /// The bytes of the nodes that were picked since the steps last began with the first one.
-    bytes: usize,
-    /// The bytes of all nodes that were picked.
-    bytes_total: u64,
-    /// How often the steps went over all leaves, or over all inner nodes.
-    rounds: u32,
-    pub(crate) records_written: [u64; 4],
-}
-
-impl WriteOut {
-    /// The steps go over the leaves again if they wrote more than this, since merges cut leaves behind them, and so over
-    /// the inner nodes: then the end of the pass has little to pick under the lock that merges need.
-    const REST_BYTES: usize = 1 << 20;
-    /// They go over either this often at most, however fast merges are.
-    const ROUNDS_MAX: u32 = 4;
-
-    pub(crate) fn new(number: u64) -> WriteOut {
-        WriteOut { number, position: Some(Vec::new()), ..WriteOut::default() }
-    }
-
-    /// Whether no step is left.
-    pub fn is_done(&self) -> bool {
-        self.position.is_none()
-    }
-
-    /// The bytes of the nodes that the steps wrote.
-    pub fn picked_bytes(&self) -> u64 {
-        self.bytes_total
-    }
-
-    /// A step picked a node.
-    pub(crate) fn picked(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        self.bytes_total += bytes as u64;
-    }
-
-    /// The steps have gone over all leaves, or over all inner nodes: once more? Inner nodes come after leaves.
-    pub(crate) fn traversed(&mut self) {
-        self.rounds += 1;
-        let again = std::mem::take(&mut self.bytes) > Self::REST_BYTES && self.rounds < Self::ROUNDS_MAX;
-        if again || !self.is_above_leaves {
-            self.position = Some(Vec::new());
-        }
-        if !again {
-            self.is_above_leaves = true;
-            self.rounds = 0;
-        }
-    }
-}
-
-/// The result of [`Base::write_out`].
-#[derive(Clone, Debug, Default)]
-pub struct WriteOutReport {
-    /// The root's record; [`Lsn::NULL`] if the base is empty.
-    pub root: Lsn,
-    /// The changes of segments' live bytes that no step has returned: the bytes that the new records occupy and
-    /// reference, minus those of the records that they replace.
-    pub accounts: Vec<AccountChange>,
-    /// How many records of each [`NodeKind`] were written.
-    pub records_written: [u64; 4],
-}
 
 /// The on-disk part of a table.
 pub trait Base: Send + Sync {

@@ -6,12 +6,14 @@ pub mod btree;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod memtables;
+mod pass;
 pub mod range_delete;
 pub mod table;
 mod version;
 
 pub use base::{
     AccountChange, Base, BaseCursor, IndexError, Io, MergeSource, MergeVersion, NodeKind, NodeStore,
-    PruneRules, StoreError, WriteOut, WriteOutReport,
+    PruneRules, StoreError,
 };
+pub use pass::{WriteOut, WriteOutReport};
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

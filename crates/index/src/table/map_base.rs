@@ -8,6 +8,7 @@ use fulgurite_types::sync::RwLock;
 use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 
 use crate::base::*;
+use crate::pass::{WriteOut, WriteOutReport};
 use crate::version::{Pinned, Version, VersionRef};
 
 type Map = BTreeMap<Vec<u8>, Vec<Version>>;
