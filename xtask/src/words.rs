@@ -25,6 +25,7 @@ const PRIVATE: [Private; 8] = [
         except: &[
             "crates/index/src/btree/",
             "crates/index/src/base.rs",
+            "crates/index/src/pass.rs",
             "crates/index/src/fuzzing.rs",
             "crates/fuzz/src/",
             "fuzz/fuzz_targets/",
@@ -39,6 +40,7 @@ const PRIVATE: [Private; 8] = [
             "docs/format/",
             "docs/glossary.md",
             "docs/architecture.md",
+            "docs/checkpoints.md",
         ],
     },
     Private { forms: &["generation", "generations"], instead: "memtable", except: &[] },

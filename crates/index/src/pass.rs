@@ -18,6 +18,7 @@ pub struct WriteOut {
     bytes_total: u64,
     /// How often the steps went over all leaves, or over all inner nodes.
     rounds: u32,
+    is_room_scarce: bool,
     pub(crate) records_written: [u64; 4],
 }
 
@@ -30,6 +31,16 @@ impl WriteOut {
 
     pub(crate) fn new(number: u64) -> WriteOut {
         WriteOut { number, position: Some(Vec::new()), ..WriteOut::default() }
+    }
+
+    /// Tells the pass whether room is scarce. While it is, a leaf delta record is smaller than a quarter of the leaf: what
+    /// both records keep of the disk stays below five quarters of it.
+    pub fn set_scarce_room(&mut self, is_scarce: bool) {
+        self.is_room_scarce = is_scarce;
+    }
+
+    pub(crate) fn is_room_scarce(&self) -> bool {
+        self.is_room_scarce
     }
 
     /// Whether no step is left.

@@ -15,6 +15,10 @@ pub(crate) enum Changed {
     Whole,
 }
 
+/// A list of changed keys that is longer than the leaf divided by this is not kept: a delta record would be longer still, and
+/// the default rule takes none of half of the leaf or more.
+const LISTED_SHARE: usize = 2;
+
 /// Appends a key to a list of keys.
 pub(crate) fn push_key(list: &mut Vec<u8>, key: &[u8]) {
     list.extend_from_slice(&(key.len() as u16).to_le_bytes());
@@ -122,7 +126,7 @@ impl Tree {
         slot.remember(&*self.nodes.store);
         if let Some(disk) = &mut *slot.disk() {
             match touched {
-                Some(touched) => disk.changed.add(touched, self.options.leaf_bytes / 4),
+                Some(touched) => disk.changed.add(touched, self.options.leaf_bytes / LISTED_SHARE),
                 None => disk.changed = Changed::Whole,
             }
         }

@@ -20,7 +20,7 @@ impl Default for BTreeOptions {
         BTreeOptions {
             leaf_bytes: 8 * 1024,
             inner_bytes: 8 * 1024,
-            delta_rule: DeltaRule::ByteShare { share: 4 },
+            delta_rule: DeltaRule::ByteShare { share: 2 },
             max_deltas: 8,
         }
     }
@@ -76,6 +76,22 @@ pub struct DeltaShape {
     pub delta_bytes: u64,
     /// Entries of the delta record.
     pub delta_entries: u64,
+}
+
+impl DeltaShape {
+    /// Where room is scarce a delta record is smaller than its leaf divided by this, whatever the rule: the
+    /// full record stays, too.
+    const SCARCE_SHARE: u64 = 4;
+
+    /// Whether a delta record is written although room is scarce.
+    pub(crate) fn fits_scarce_room(&self) -> bool {
+        Self::fits(self.delta_bytes, self.leaf_bytes)
+    }
+
+    /// The same for bodies of so many bytes.
+    pub(crate) fn fits(delta_bytes: u64, leaf_bytes: u64) -> bool {
+        delta_bytes.saturating_mul(Self::SCARCE_SHARE) < leaf_bytes
+    }
 }
 
 impl DeltaRule {

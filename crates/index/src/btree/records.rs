@@ -8,7 +8,7 @@ use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::options::DeltaShape;
 use super::tree::Tree;
-use crate::{AccountChange, IndexError, NodeKind};
+use crate::{AccountChange, IndexError, NodeKind, WriteOut};
 
 /// A record that was written.
 pub(crate) struct Written {
@@ -35,7 +35,7 @@ impl Tree {
         &self,
         leaf: &Leaf,
         last: Option<&DiskState>,
-        pass: u64,
+        pass: &WriteOut,
     ) -> Result<Written, IndexError> {
         if let Some(written) = self.write_delta(leaf, last, pass)? {
             return Ok(written);
@@ -48,7 +48,7 @@ impl Tree {
         }
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
-        self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)
+        self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass.number)
     }
 
     fn write_whole(
@@ -71,7 +71,7 @@ impl Tree {
         &self,
         leaf: &Leaf,
         last: Option<&DiskState>,
-        pass: u64,
+        pass: &WriteOut,
     ) -> Result<Option<Written>, IndexError> {
         let Some(last) = last.filter(|last| last.deltas < self.options.max_deltas) else { return Ok(None) };
         let Changed::Keys(keys) = &last.changed else { return Ok(None) };
@@ -83,7 +83,8 @@ impl Tree {
             delta_bytes: delta.body.len() as u64,
             delta_entries: delta.entries as u64,
         };
-        if !self.options.delta_rule.prefers_delta(&shape) {
+        let fits = !pass.is_room_scarce() || shape.fits_scarce_room();
+        if !fits || !self.options.delta_rule.prefers_delta(&shape) {
             return Ok(None);
         }
         let lsn = self.write(NodeKind::LeafDelta, &delta.body)?;
@@ -93,7 +94,7 @@ impl Tree {
         count(&mut counted, lsn.segment(), i64::from(self.nodes.store.node_bytes(delta.body.len())));
         let DiskState { full, full_bytes, .. } = *last;
         let changed = Changed::Keys(keys.clone());
-        let disk = DiskState { full, full_bytes, deltas, changed, counted, pass };
+        let disk = DiskState { full, full_bytes, deltas, changed, counted, pass: pass.number };
         Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, disk }))
     }
 

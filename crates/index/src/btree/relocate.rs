@@ -9,6 +9,7 @@ use super::node::entry::Stamped;
 use super::node::format::{Fences, Header, stored_fences};
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
+use super::options::DeltaShape;
 use super::slot::{DIRTY, DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
 use crate::{IndexError, OutOfLine};
@@ -61,9 +62,11 @@ impl Tree {
         if level != header.level || (slot.lsn() != lsn && disk.full != lsn) {
             return Ok(None);
         }
-        // The next delta record holds what the one at `lsn` holds, and refers to the same full record.
+        // The next delta record holds what the one at `lsn` holds, and refers to the same full record. Records are moved
+        // where room is scarce.
         let is_delta = disk.full != lsn
             && disk.deltas < self.options.max_deltas
+            && DeltaShape::fits(body.len() as u64, node_bytes as u64)
             && matches!(disk.changed, Changed::Keys(_));
         if !is_delta {
             disk.changed = Changed::Whole;

@@ -258,7 +258,7 @@ impl Tree {
                 yield_now();
             }
             let record = match &picked.node {
-                Node::Leaf(leaf) => self.write_leaf(leaf, picked.last.as_ref(), pass.number),
+                Node::Leaf(leaf) => self.write_leaf(leaf, picked.last.as_ref(), pass),
                 Node::Inner(inner) => {
                     let lsns = picked.named.iter().map(|named| named.lsn(&written));
                     let is_root = Arc::ptr_eq(&picked.slot, &self.root);
