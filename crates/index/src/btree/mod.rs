@@ -32,6 +32,7 @@ mod cursor;
 mod describe;
 mod evict;
 mod join;
+mod leave;
 mod load;
 mod merge;
 mod merge_leaf;
@@ -52,6 +53,7 @@ mod write_out;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod write_out_tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
@@ -139,10 +141,21 @@ impl BTree {
         self.tree.nodes.live_accounts(self.written_root())
     }
 
+    /// Makes the next write-out write the nodes anew whose records are in `segments`: a leaf in full if its full record is,
+    /// so that no leaf delta record keeps that alive. It looks at nodes from the key `from` on, as long as those that it
+    /// finds and what it looks at have about `bytes_max` bytes. Returns the key from which to continue; `None` at the end.
+    ///
+    /// It finds all nodes below inner nodes that are in memory, but for a leaf that was not loaded since its parent was and
+    /// has a leaf delta record in another segment. A node that cannot be read stays where it is.
+    pub fn leave_some(&self, segments: &BTreeSet<u32>, from: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+        self.tree.leave_some(segments, from, bytes_max)
+    }
+
     /// Makes the next write-out rewrite the node whose record is at `lsn`, if that record is still live: as the node's
     /// newest record, or as the full record of a leaf delta record. `body` is the record's body. This moves a live node
     /// record out of its segment. A full record is replaced by one, a leaf delta record by another, unless it is the last
-    /// of its row. Returns about how many bytes will be written; `None` if the record is not live.
+    /// of its row, or too long where room is scarce ([`WriteOut::set_scarce_room`]). Returns about how many
+    /// bytes will be written; `None` if the record is not live.
     pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<Option<u64>, IndexError> {
         self.tree.rewrite_if_live(lsn, body)
     }

@@ -11,6 +11,7 @@
 //! maintenance lock replaces and evicts nodes. A node that leaves its slot is dropped through the epoch: a pinned
 //! reader keeps every node that it can reach.
 
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -102,6 +103,14 @@ impl Node {
         }
     }
 
+    /// The full record that a leaf was loaded from.
+    fn full_record(&self) -> Option<Lsn> {
+        match self {
+            Node::Leaf(leaf) => leaf.origin().map(|origin| origin.full),
+            Node::Inner(_) => None,
+        }
+    }
+
     fn into_word(self) -> *mut u8 {
         match self {
             Node::Leaf(leaf) => Arc::into_raw(leaf).cast_mut().cast(),
@@ -173,6 +182,8 @@ pub(crate) struct Slot {
     word: AtomicPtr<u8>,
     lsn: AtomicU64,
     flags: AtomicU32,
+    /// The segment of the full record; 0 if it is not known: the node was not loaded since its parent was.
+    full_segment: AtomicU32,
     /// The bytes that the tree counts as dirty for it. Maintenance only: a reader that installs a node finds it clean.
     dirty_bytes: AtomicU32,
     charged: AtomicUsize,
@@ -188,6 +199,7 @@ impl Slot {
             word: AtomicPtr::new(ptr::without_provenance_mut(ABSENT)),
             lsn: AtomicU64::new(lsn.0),
             flags: AtomicU32::new(0),
+            full_segment: AtomicU32::new(0),
             dirty_bytes: AtomicU32::new(0),
             charged: AtomicUsize::new(0),
             residency: Arc::clone(residency),
@@ -251,12 +263,14 @@ impl Slot {
     /// Installs a node that was read from disk, unless the slot's word has changed since `absent` was loaded.
     pub(crate) fn install(&self, absent: Absent, node: Node) -> bool {
         let bytes = node.bytes();
+        let full = node.full_record();
         let word = node.into_word();
         let old = self.word.compare_exchange(absent.0, word, Ordering::AcqRel, Ordering::Acquire);
         if old.is_ok() {
             if self.flags.load(Ordering::Relaxed) & RETIRED == 0 {
                 self.charge(bytes);
             }
+            full.inspect(|full| self.set_full(*full));
             return true;
         }
         // SAFETY: the word was made above and did not get into the slot.
@@ -327,6 +341,17 @@ impl Slot {
 
     pub(crate) fn set_lsn(&self, lsn: Lsn) {
         self.lsn.store(lsn.0, Ordering::Release);
+    }
+
+    /// Whether the newest record, or the full record as far as it is known, is in one of `segments`.
+    pub(crate) fn is_in(&self, segments: &BTreeSet<u32>) -> bool {
+        let full = self.full_segment.load(Ordering::Relaxed);
+        !self.lsn().is_null() && (segments.contains(&self.lsn().segment()) || segments.contains(&full))
+    }
+
+    /// Notes where the full record is.
+    pub(crate) fn set_full(&self, full: Lsn) {
+        self.full_segment.store(full.segment(), Ordering::Relaxed);
     }
 
     /// The accounts of the newest record; `None` while the node is as it was loaded. Maintenance only, so the lock is

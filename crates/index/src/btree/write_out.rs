@@ -146,6 +146,7 @@ impl Maintenance {
         let changes = self.changes();
         changes.add(&disk.counted);
         picked.slot.set_lsn(lsn);
+        picked.slot.set_full(disk.full);
         if let Some(last) = picked.slot.disk().replace(Box::new(disk)) {
             changes.subtract(&last.counted);
         }

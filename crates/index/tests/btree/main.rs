@@ -4,6 +4,7 @@ mod accounts;
 mod bulk;
 mod damage;
 mod golden;
+mod leaving;
 mod model;
 mod support;
 mod threads;

@@ -1,6 +1,6 @@
 //! Random merges, prunes, purges, evictions, write-outs and reopens, against a map of all versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
@@ -286,6 +286,13 @@ impl World {
     fn write_some(&mut self, bytes_max: usize, after: u64, meanwhile: Meanwhile) {
         let (mut pass, began_at) =
             self.pass.take().unwrap_or_else(|| (self.tree.begin_write_out(), self.csn));
+        let segments: BTreeSet<u32> =
+            (0..1000).filter(|segment| u64::from(segment % 8) < after % 8).collect();
+        let mut from = Some(Vec::new());
+        while let Some(key) = from.take_if(|_| after.is_multiple_of(2)) {
+            from = self.tree.leave_some(&segments, &key, bytes_max);
+        }
+        pass.set_scarce_room(after.is_multiple_of(5));
         let report = Arc::new(Mutex::new(None));
         let into = report.clone();
         self.meanwhile(after, meanwhile, move |tree| *into.lock().unwrap() = Some(tree.write_out().unwrap()));
