@@ -3,6 +3,10 @@
 //! It comes after the trees were written out, when the accounts tell exactly which bytes are live. The nodes that it moves become
 //! dirty, and the trees are written out once more: only these nodes, and those above them. They fit, because it moves no
 //! more than the room has beside all that is needed (INV-SPACE-3).
+//!
+//! While there is plenty of room, nodes leave the segments of which little is live before the trees are written out. Otherwise a
+//! segment of a tree that changes at random stays for its last records: for full records of leaves whose changes alone were
+//! written since, and for records of leaves that do not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,16 +15,31 @@ use fulgurite_index::Base;
 use fulgurite_index::btree::table_of_node;
 use fulgurite_log::{BulkKind, ScanItem};
 use fulgurite_types::TableId;
+use fulgurite_types::sync::yield_now;
 
 use super::pacing::Pacer;
 use super::{Boundary, Checkpointer};
 use crate::Result;
 use crate::catalog::TableState;
 use crate::error::OrError;
-use crate::space::cleaning::choose;
+use crate::space::cleaning::{choose, to_be_left};
 
 /// Segments that were cleaned and are live all the same: values are in them, which do not move.
 pub(super) type Unmovable = BTreeSet<u32>;
+
+/// What leaves segments of which little is live.
+#[derive(Default)]
+pub(super) struct Leaving {
+    segments: BTreeSet<u32>,
+    /// The tables with live bytes there.
+    tables: BTreeSet<TableId>,
+    /// Those of them that leave although they have nothing to write: each segment asks them once, for what is still there
+    /// then are values, which do not move.
+    pub idle: BTreeSet<TableId>,
+}
+
+/// How many bytes of leaves leave segments in one hold of the tree's lock.
+const LEAVE_STEP_BYTES: usize = 256 << 10;
 
 impl Checkpointer {
     /// The segments to clean.
@@ -36,6 +55,35 @@ impl Checkpointer {
         drop(space);
         segments.retain(|segment| !self.unmovable.contains(&segment.number));
         choose(segments, allowance, free, wanted)
+    }
+
+    /// Finds what leaves segments: nothing, unless there is room for all trees once more. The need does not count on these
+    /// nodes to become dirty (INV-SPACE-3).
+    pub(super) fn find_leaving(&mut self, bulk_before: u32) -> Leaving {
+        if !self.shared.room.is_plenty() {
+            self.left.clear();
+            return Leaving::default();
+        }
+        let space = self.shared.space.lock();
+        let segments = to_be_left(&space.sparse_segments(bulk_before));
+        let fresh = segments.difference(&self.left).copied().collect();
+        let (tables, idle) = (space.accounts.tables_in(&segments), space.accounts.tables_in(&fresh));
+        drop(space);
+        self.left.clone_from(&segments);
+        Leaving { segments, tables, idle }
+    }
+
+    /// Makes the nodes of a table dirty that leave segments, while there is room enough.
+    pub(super) fn leave(&self, table: &TableState, leaving: &Leaving) {
+        if !leaving.tables.contains(&table.id) {
+            return;
+        }
+        let tree = table.index.base();
+        let mut from = Some(Vec::new());
+        while let Some(key) = from.take_if(|_| self.shared.room.is_plenty()) {
+            from = tree.leave_some(&leaving.segments, &key, LEAVE_STEP_BYTES);
+            yield_now();
+        }
     }
 
     /// Moves the live nodes out of segments, and writes the trees that changed out again; returns how many node records

@@ -78,6 +78,8 @@ pub(crate) struct Checkpointer {
     segment_size: SegmentSize,
     purges: Purges,
     unmovable: Unmovable,
+    /// The segments that nodes left in the last checkpoint.
+    left: BTreeSet<u32>,
     /// When a checkpoint looks at the free space again.
     look_at_ns: Cell<u64>,
     shared: Shared,
@@ -145,6 +147,7 @@ impl Checkpointer {
             segment_size,
             purges: Purges::default(),
             unmovable: Unmovable::new(),
+            left: BTreeSet::new(),
             look_at_ns: Cell::new(0),
             shared,
         };
@@ -306,7 +309,10 @@ impl Checkpointer {
     /// Merges, purges and writes out the tables that have anything to write; returns how many node records were written.
     fn write_tables(&mut self, tables: &[Arc<TableState>], at: &Boundary, merger: &Merger) -> Result<u64> {
         let gone = self.purge_dropped(at.covered);
-        let is_touched = |table: &&Arc<TableState>| !gone.contains(&table.id) && self.is_touched(table);
+        let leaving = self.find_leaving(at.bulk_before);
+        let is_touched = |table: &&Arc<TableState>| {
+            !gone.contains(&table.id) && (self.is_touched(table) || leaving.idle.contains(&table.id))
+        };
         let touched: Vec<_> = tables.iter().filter(is_touched).collect();
         let estimated: Vec<_> = touched.into_iter().map(|table| (unwritten_bytes(table), table)).collect();
         let pacing = self.shared.pacing.clone();
@@ -317,6 +323,7 @@ impl Checkpointer {
             let reads = &*self.shared.reads;
             merger.merge(table, reads, at.covered)?;
             self.purges.purge(table, &reads.prune_rules(table), at.covered)?;
+            self.leave(table, &leaving);
             pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;
         }
@@ -376,10 +383,11 @@ impl Checkpointer {
     /// Writes out a table's tree in steps, between which it is merged into (INV-IDX-11); returns how many node records
     /// were written.
     fn write_out(&self, table: &TableState, pacer: &mut Pacer<'_>) -> Result<u64> {
-        let Shared { space, hooks, .. } = &self.shared;
+        let Shared { space, hooks, room, .. } = &self.shared;
         let tree = table.index.base();
         let mut pass = tree.begin_write_out();
         while !pass.is_done() && tree.dirty_bytes() > 0 {
+            pass.set_scarce_room(!room.is_plenty());
             let before = pass.picked_bytes();
             let changes = tree.write_some(&mut pass, STEP_BYTES).map_err(|error| unwritten(table, error))?;
             space.lock().accounts.change(table.id, &changes);
@@ -387,6 +395,7 @@ impl Checkpointer {
             pacer.keep_pace(|| self.look());
             hooks.reached("checkpoint step");
         }
+        pass.set_scarce_room(!room.is_plenty());
         let report = tree.finish_write_out(pass).map_err(|error| unwritten(table, error))?;
         let mut space = space.lock();
         space.accounts.change(table.id, &report.accounts);

@@ -1,6 +1,6 @@
 //! Which bytes of which segment are live, and which segments may be freed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_index::AccountChange;
 use fulgurite_log::{SegmentInfo, Stream};
@@ -195,6 +195,12 @@ impl Accounts {
         account.map(|(segment, bytes)| (*segment, (*bytes).max(0) as u64))
     }
 
+    /// The tables of which nodes in memory refer to bytes in `segments`.
+    pub fn tables_in(&self, segments: &BTreeSet<u32>) -> BTreeSet<TableId> {
+        let is_in = |account: &BTreeMap<u32, i64>| account.keys().any(|segment| segments.contains(segment));
+        self.now.iter().filter(|(_, account)| is_in(account)).map(|(table, _)| *table).collect()
+    }
+
     /// Whether a checkpoint that a copy of the superblock names refers to a segment, or has its record there.
     pub fn is_in_a_copy(&self, segment: u32) -> bool {
         [&self.current, &self.previous]
@@ -313,6 +319,18 @@ mod tests {
         assert!(!may_free(&accounts, &bulk));
         accounts.install_again();
         assert!(may_free(&accounts, &bulk));
+    }
+
+    #[test]
+    fn tables_are_found_by_the_segments_of_their_bytes() {
+        let mut accounts = accounts(10, 10);
+        accounts.change(TableId(2), &[(5, 10), (6, 10)]);
+        accounts.change(TableId(3), &[(6, 10)]);
+        accounts.change(TableId(2), &[(5, -10)]);
+        let tables_in = |segments: &[u32]| accounts.tables_in(&segments.iter().copied().collect());
+        assert_eq!(tables_in(&[5]), BTreeSet::from([TABLE]));
+        assert_eq!(tables_in(&[6, 7]), BTreeSet::from([TableId(2), TableId(3)]));
+        assert_eq!(tables_in(&[]), BTreeSet::new());
     }
 
     #[test]

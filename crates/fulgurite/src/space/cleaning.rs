@@ -4,6 +4,8 @@
 //! nothing in it is live. Where the room is short a checkpoint moves the live nodes out of the segments that have the
 //! fewest: as the cleaner of a log-structured file system does (Rosenblum and Ousterhout, 1992), with the greedy choice.
 
+use std::collections::BTreeSet;
+
 /// A segment of the bulk stream that holds live bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sparse {
@@ -14,6 +16,11 @@ pub(crate) struct Sparse {
 
 /// Of a segment that is fuller than this, in sixteenths, cleaning costs too much for what it gains.
 const FULL_SIXTEENTHS: u64 = 15;
+
+/// Nodes leave a segment of which less than this is live, in tenths: each byte that is written for that gives at least one and
+/// a half bytes back, and most of it is written for leaves that are dirty anyway. Of fuller segments more leaves would be
+/// clean, or only their changes would have been written.
+const LEFT_TENTHS: u64 = 4;
 
 /// How many bytes have to be free for the commits that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +40,11 @@ impl Sparse {
 
     fn is_cheap(&self) -> bool {
         self.live <= self.bytes / 8 * 7
+    }
+
+    /// Whether nodes are to leave it.
+    fn is_to_be_left(&self) -> bool {
+        self.live < self.bytes / 10 * LEFT_TENTHS
     }
 }
 
@@ -56,6 +68,11 @@ pub(crate) fn choose(mut segments: Vec<Sparse>, allowance: u64, free: u64, wante
         chosen.push(segment.number);
     }
     chosen
+}
+
+/// The segments that nodes are to leave while there is plenty of room.
+pub(crate) fn to_be_left(segments: &[Sparse]) -> BTreeSet<u32> {
+    segments.iter().filter(|segment| segment.is_to_be_left()).map(|segment| segment.number).collect()
 }
 
 #[cfg(test)]
@@ -84,6 +101,12 @@ mod tests {
         let half = vec![sparse(1, 1600, 800), sparse(4, 1600, 900), sparse(3, 1600, 700)];
         assert_eq!(choose(half, 10_000, 0, NONE), [3, 1]);
         assert_eq!(choose(segments, 399, 0, NONE), [], "what is moved has to fit");
+    }
+
+    #[test]
+    fn nodes_leave_segments_of_which_less_than_two_fifths_is_live() {
+        let segments = [sparse(1, 1600, 639), sparse(2, 1600, 640), sparse(3, 3200, 640), sparse(4, 1600, 1)];
+        assert_eq!(to_be_left(&segments), BTreeSet::from([1, 3, 4]));
     }
 
     #[test]
