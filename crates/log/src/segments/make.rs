@@ -93,11 +93,11 @@ impl Maker {
     }
 
     /// Whether to keep the file of a freed segment, where `ready` segments are kept ready. A checkpoint frees as many
-    /// commit segments as the log fills until the next one, about four; each that is not recycled costs another its zeros.
+    /// commit segments as the log fills until the next one, four or five; each that is not recycled costs another its zeros.
     pub fn lacks_spares_like(&self, segment: &Segment, ready: usize) -> bool {
         let is_written = segment.is_file_written();
         let alike = self.spare.iter().filter(|spare| spare.is_file_written() == is_written).count();
-        alike < if is_written { 2 * ready } else { ready }
+        alike < if is_written { 2 * ready + 1 } else { ready }
     }
 
     /// If the last file did not fit although the disk had reported enough: how many bytes are free.
@@ -303,8 +303,8 @@ impl Segments {
         maker.spare.push(segment);
     }
 
-    /// A spare file of this size that has no reader left, if possible one that `content` need not fill, or one that the commit
-    /// stream would have to. Removes those of another size.
+    /// A spare file of this size that has no reader left, if possible one that `content` need not fill. The bulk stream
+    /// takes a file that the commit stream need not fill only where a new one does not fit. Removes those of another size.
     fn take_spare(&self, maker: &mut Maker, bytes: u32, content: Content) -> Option<Arc<Segment>> {
         maker.spare.retain_mut(|spare| {
             let fits = spare.bytes == bytes && Arc::get_mut(spare).is_some();
@@ -315,7 +315,9 @@ impl Segments {
         });
         let is_for_commits = content == Content::Written;
         let best = maker.spare.iter().rposition(|spare| spare.is_file_written() == is_for_commits);
-        best.or(maker.spare.len().checked_sub(1)).map(|index| maker.spare.remove(index))
+        let may_take_any = is_for_commits || self.is_nearly_full() || self.free_bytes() < bytes.into();
+        let any = maker.spare.len().checked_sub(1).filter(|_| may_take_any);
+        best.or(any).map(|index| maker.spare.remove(index))
     }
 
     /// Gives a file its space, content and header, and syncs it. `was_written`: whether all of it has been written before.
