@@ -66,6 +66,11 @@ impl Checkpointer {
         }
         let space = self.shared.space.lock();
         let segments = to_be_left(&space.sparse_segments(bulk_before));
+        if segments.is_empty() {
+            // No walk over the accounts of all tables.
+            self.left.clear();
+            return Leaving::default();
+        }
         let fresh = segments.difference(&self.left).copied().collect();
         let (tables, idle) = (space.accounts.tables_in(&segments), space.accounts.tables_in(&fresh));
         drop(space);
