@@ -112,6 +112,35 @@ fn segments_of_a_tree_that_changes_at_random_become_free() {
     }
 }
 
+/// While one transaction commits another one always has a snapshot, for which the versions from before are kept. These go
+/// when their leaf changes next: otherwise each row would have two in the end.
+#[test]
+fn what_short_snapshots_keep_does_not_stay() {
+    let options = Options { leaf_bytes: 8192, ..common::options() };
+    let db = common::open_as(SimEnv::new(14), options).unwrap();
+    let mut rng = Rng::new(14);
+    let table = db.table("t").unwrap();
+    let rows = 10_000;
+    overwrite(&db, &table, rows, 100, &mut rng);
+    db.checkpoint().unwrap();
+    let live_bytes = db.stats().live_bytes;
+    let mut open = db.begin();
+    for _ in 0..400 {
+        let mut txn = db.begin();
+        for _ in 0..100 {
+            let key = format!("key {:05}", rng.below(rows));
+            txn.put(&table, key.as_bytes(), &rng.bytes(100)).unwrap();
+        }
+        txn.commit().unwrap();
+        db.checkpoint().unwrap();
+        open = db.begin();
+    }
+    drop(open);
+    let percent = db.stats().live_bytes * 100 / live_bytes;
+    assert!(percent <= 150, "{percent} % of the rows alone");
+    sound(&db);
+}
+
 /// Tables that do not change leave the segments that another table filled around them.
 #[test]
 fn idle_tables_do_not_keep_segments() {

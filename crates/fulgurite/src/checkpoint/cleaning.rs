@@ -156,3 +156,65 @@ impl Checkpointer {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_env::SimEnv;
+
+    use super::*;
+    use crate::{Database, Options};
+
+    /// A database of small leaves whose oldest segments have few live nodes: it was overwritten at random.
+    fn with_sparse_segments(env: Arc<SimEnv>) -> Database {
+        let options = Options {
+            leaf_bytes: 512,
+            inline_bytes_max: 200,
+            memtable_bytes_max: 64 << 10,
+            checkpoint_log_bytes: 1 << 20,
+            background: false,
+            ..Options::default()
+        };
+        let db = Database::open_with(env, "/data", options, |_| {}).unwrap();
+        let table = db.table("t").unwrap();
+        let rows = 20_000u64;
+        let key = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let put = |n: u64, fill: u8| _ = table.put(key(n), [fill; 100]).unwrap();
+        (0..rows).for_each(|n| put(n, 0));
+        for round in 1..10 {
+            db.checkpoint().unwrap();
+            while db.maintain().unwrap() {}
+            let some = (0..rows).step_by(20).map(|n| (n * n * round + n) % rows);
+            some.for_each(|n| put(n, round as u8));
+        }
+        db.checkpoint().unwrap();
+        db
+    }
+
+    /// INV-SPACE-3: the need does not count on nodes to leave segments, so where there is no room for all trees once more, none
+    /// does.
+    #[test]
+    fn nodes_leave_segments_only_while_there_is_plenty_of_room() {
+        let env = SimEnv::new(1);
+        let db = with_sparse_segments(env.clone());
+        let table = db.table("t").unwrap().state;
+        let engine = db.engine();
+        let mut checkpointer = engine.checkpointer.lock();
+        let mut find = || checkpointer.find_leaving(engine.log.bulk_position());
+        let leaving = find();
+        assert!(!leaving.segments.is_empty() && leaving.tables.contains(&table.id));
+
+        env.faults().space_bytes(Some(128 << 20));
+        engine.room.look().unwrap();
+        assert!(!engine.room.is_plenty() && !engine.room.is_short());
+        let scarce = find();
+        assert!(scarce.segments.is_empty() && scarce.tables.is_empty() && scarce.idle.is_empty());
+        // The room became scarce after the segments were found.
+        checkpointer.leave(&table, &leaving);
+        assert_eq!(table.index.base().dirty_bytes(), 0);
+
+        env.faults().space_bytes(None);
+        engine.room.look().unwrap();
+        checkpointer.leave(&table, &leaving);
+        assert!(table.index.base().dirty_bytes() > 0);
+    }
+}

@@ -1,5 +1,7 @@
 //! Merges a batch into one leaf, or prunes the leaf.
 
+use std::ops::Range;
+
 use super::merge::{Kind, Work};
 use super::node::entry::{Stamped, VERSION_FLAGS};
 use super::node::format::Fences;
@@ -52,7 +54,7 @@ impl<'a> LeafMerger<'a> {
         let fill = match &mut work.kind {
             Kind::Merge(source) => self.merge_groups(leaf, fences, *source),
             Kind::Purge(purge) => {
-                self.purge(leaf);
+                self.prune(leaf, 0..leaf.count(), !self.rules.range_deletes.is_empty());
                 purge.advance(fences.upper);
                 Fill::Even
             }
@@ -67,15 +69,16 @@ impl<'a> LeafMerger<'a> {
     fn merge_groups(&mut self, leaf: &Leaf, fences: Fences<'_>, source: &mut dyn MergeSource) -> Fill {
         let mut copied = 0;
         let mut fill = None;
+        let mut key = std::mem::take(&mut self.key);
         let mut is_first = true;
-        while let Some(key) = source.peek_key().filter(|key| fences.admits(key)) {
-            assert!(is_first || key > self.key.as_slice(), "a batch's keys must ascend");
+        while let Some(next) = source.peek_key().filter(|next| fences.admits(next)) {
+            assert!(is_first || next > key.as_slice(), "a batch's keys must ascend");
             is_first = false;
-            self.key.clear();
-            self.key.extend_from_slice(key);
-            let group = if copied == leaf.count() { copied..copied } else { leaf.group(&self.key) };
+            key.clear();
+            key.extend_from_slice(next);
+            let group = if copied == leaf.count() { copied..copied } else { leaf.group(&key) };
             if group.start > copied {
-                self.writer.copy(leaf, copied..group.start);
+                self.copy(leaf, copied..group.start);
             }
             copied = group.end;
             let appends = group.start == leaf.count() && leaf.count() > 0;
@@ -88,44 +91,54 @@ impl<'a> LeafMerger<'a> {
                 let mut merged: Vec<Stamped<'_>> = std::mem::take(&mut merged);
                 source.take_versions(&mut batch);
                 merge_versions(leaf, group.clone(), &batch, &mut merged);
-                self.write_group(leaf, group, &mut merged);
+                self.write_group(leaf, &key, group, &mut merged);
                 self.merged = recycle(merged);
                 recycle(batch)
             };
             self.writer.cut_full();
         }
-        self.writer.copy(leaf, copied..leaf.count());
+        self.key = key;
+        self.copy(leaf, copied..leaf.count());
         fill.unwrap_or(Fill::Even)
     }
 
-    fn purge(&mut self, leaf: &Leaf) {
-        let has_range_deletes = !self.rules.range_deletes.is_empty();
-        let (mut copied, mut index) = (0, 0);
+    /// Appends entries whose keys do not change. The leaf is rebuilt anyway, so versions that no reader sees any more are
+    /// pruned: a snapshot that was open when they were merged may have kept one of each key.
+    fn copy(&mut self, leaf: &Leaf, range: Range<usize>) {
+        if leaf.may_be_pruned() {
+            self.prune(leaf, range, false);
+        } else {
+            self.writer.copy(leaf, range);
+        }
+    }
+
+    /// Appends entries, which start and end keys, and prunes them. `range_deletes`: also versions that are their key's only one
+    /// and hidden by a range tombstone.
+    fn prune(&mut self, leaf: &Leaf, range: Range<usize>, range_deletes: bool) {
+        let (mut copied, mut index) = (range.start, range.start);
         let mut versions = Vec::new();
-        while index < leaf.count() {
+        while index < range.end {
             let group = index..leaf.group_end(index);
             index = group.end;
             let first = leaf.entry(group.start);
-            if group.len() == 1 && !has_range_deletes && self.pruner.keeps_alone(&first.stamped()) {
+            if group.len() == 1 && !range_deletes && self.pruner.keeps_alone(&first.stamped()) {
                 continue;
             }
             versions.clear();
             versions.extend(group.clone().map(|index| leaf.entry(index).stamped()));
             self.writer.copy(leaf, copied..group.start);
             copied = group.end;
-            self.key.clear();
-            self.key.extend_from_slice(first.key);
-            self.write_group(leaf, group, &mut versions);
+            self.write_group(leaf, first.key, group, &mut versions);
         }
-        self.writer.copy(leaf, copied..leaf.count());
+        self.writer.copy(leaf, copied..range.end);
     }
 
-    /// Prunes the versions of `self.key`, which include the leaf's entries in `group`, and writes those that stay.
-    fn write_group(&mut self, leaf: &Leaf, group: std::ops::Range<usize>, versions: &mut Vec<Stamped<'_>>) {
+    /// Prunes the versions of a key, which include the leaf's entries in `group`, and writes those that stay.
+    fn write_group(&mut self, leaf: &Leaf, key: &[u8], group: Range<usize>, versions: &mut Vec<Stamped<'_>>) {
         let range_deletes = &self.rules.range_deletes;
         let alone = versions.len() == 1 && self.pruner.keeps_alone(&versions[0]);
         if !range_deletes.is_empty() {
-            self.pruner.prune(versions, |at| range_deletes.covering(&self.key, at));
+            self.pruner.prune(versions, |at| range_deletes.covering(key, at));
         } else if !alone {
             self.pruner.prune(versions, |_| None);
         }
@@ -135,10 +148,10 @@ impl<'a> LeafMerger<'a> {
                 .zip(versions.iter())
                 .all(|(index, version)| leaf.entry(index).csn == version.csn);
         if !is_same {
-            push_key(&mut self.touched, &self.key);
+            push_key(&mut self.touched, key);
             self.added += versions.len() as i64 - group.len() as i64;
         }
-        self.writer.push(&self.key, versions);
+        self.writer.push(key, versions);
     }
 }
 
@@ -146,7 +159,7 @@ impl<'a> LeafMerger<'a> {
 /// stays: its value may have been relocated since.
 fn merge_versions<'v>(
     leaf: &'v Leaf,
-    group: std::ops::Range<usize>,
+    group: Range<usize>,
     batch: &'v [MergeVersion<'_>],
     merged: &mut Vec<Stamped<'v>>,
 ) {

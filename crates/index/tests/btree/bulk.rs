@@ -127,3 +127,32 @@ fn many_versions_of_one_key() {
     assert_eq!(shape(&tree).entries, 2 + 2 + 2);
     assert_ne!(tree.write_out().unwrap().root, Lsn::NULL);
 }
+
+/// A snapshot keeps a version of each key. When it has ended, these go as soon as their leaf changes, whether their keys
+/// do or not, and so do tombstones: on a full disk two writers, each of which has a snapshot while the other one commits, would
+/// otherwise double the tree.
+#[test]
+fn what_no_reader_sees_any_more_goes_when_its_leaf_changes() {
+    for is_reopened in [false, true] {
+        let store = MemStore::new();
+        let mut tree = BTree::empty(TABLE, store.clone(), BTreeOptions::default());
+        let every = |step: usize, from: u64, csn: u64| -> Batch {
+            (from..2000).step_by(step).map(|number| row(number, csn)).collect()
+        };
+        merge(&tree, &every(1, 0, 1), &rules(1, &[]));
+        merge(&tree, &every(2, 0, 2), &rules(2, &[1]));
+        let deleted: Batch =
+            (1..2000).step_by(4).map(|number| (row(number, 3).0, vec![Put::tombstone(3)])).collect();
+        merge(&tree, &deleted, &rules(3, &[1]));
+        merge(&tree, &every(20, 0, 4), &rules(4, &[1]));
+        let kept = shape(&tree).entries;
+        assert_eq!(kept, 2000 + 1000 + 500, "the snapshot at 1 sees the first version of each row");
+        if is_reopened {
+            let root = tree.write_out().unwrap().root;
+            tree = BTree::open(TABLE, root, store, BTreeOptions::default());
+        }
+        merge(&tree, &every(20, 10, 5), &rules(5, &[]));
+        assert_eq!(rows(&tree, 5).len(), 1500);
+        assert_eq!(shape(&tree).entries, 1500);
+    }
+}

@@ -19,6 +19,9 @@ pub(crate) const REMOVED: u8 = 0x40;
 /// The flags that belong to a version.
 pub(crate) const VERSION_FLAGS: u8 =
     VersionFlags::TOMBSTONE | VersionFlags::OUT_OF_LINE | VersionFlags::EXPIRES;
+/// The flags of versions that may be pruned one day although their key does not change: when no snapshot sees an older version any
+/// more, or a tombstone, or when a version has expired.
+pub(crate) const PRUNABLE_FLAGS: u8 = SAME_KEY | VersionFlags::TOMBSTONE | VersionFlags::EXPIRES;
 
 /// A decoded entry.
 #[derive(Clone, Copy, Debug)]

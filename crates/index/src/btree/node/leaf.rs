@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use fulgurite_types::{Csn, Lsn, TableId, Writer};
 
-use super::entry::Entry;
+use super::entry::{Entry, PRUNABLE_FLAGS};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, fence_prefix, len_u16, len_u32};
 use super::search::{self, SlotBytes};
 use crate::{NodeKind, VersionFlags, VersionRef};
@@ -18,6 +18,7 @@ pub struct Leaf {
     count: usize,
     prefix_len: usize,
     max_csn: Csn,
+    may_be_pruned: bool,
     origin: Option<Box<Origin>>,
 }
 
@@ -69,23 +70,27 @@ impl Leaf {
         bytes.resize(HEADER_BYTES, 0);
         bytes.put_bytes(fences.lower);
         bytes.put_bytes(upper);
+        let mut flags = 0;
         for start in starts {
             let offset = start - first as u32;
             let (entry, _) = Entry::decode(body, offset as usize).expect("entries were just encoded");
             header.max_csn = header.max_csn.max(entry.csn);
+            flags |= entry.flags;
             bytes.put_bytes(&search::element(search::head(entry.key, prefix_len), offset));
         }
         bytes.put_bytes(body);
         let mut encoded = Vec::with_capacity(HEADER_BYTES);
         header.encode(&mut encoded);
         bytes[..HEADER_BYTES].copy_from_slice(&encoded);
-        let max_csn = header.max_csn;
+        let Header { max_csn, count, .. } = header;
+        let may_be_pruned = flags & PRUNABLE_FLAGS != 0;
         let bytes = bytes.into_boxed_slice();
-        Leaf { bytes, heap_at, slots_at, count: starts.len(), prefix_len, max_csn, origin: None }
+        let count = count as usize;
+        Leaf { bytes, heap_at, slots_at, count, prefix_len, max_csn, may_be_pruned, origin: None }
     }
 
-    /// The leaf over a validated body ([`super::leaf_check`]) with this header.
-    pub(super) fn from_valid(bytes: Vec<u8>, header: &Header, slots_at: usize) -> Leaf {
+    /// The leaf over a validated body ([`super::leaf_check`]) with this header, whose entries have all these flags together.
+    pub(super) fn from_valid(bytes: Vec<u8>, header: &Header, slots_at: usize, flags: u8) -> Leaf {
         let count = header.count as usize;
         let mut leaf = Leaf {
             bytes: bytes.into_boxed_slice(),
@@ -94,6 +99,7 @@ impl Leaf {
             count,
             prefix_len: 0,
             max_csn: header.max_csn,
+            may_be_pruned: flags & PRUNABLE_FLAGS != 0,
             origin: None,
         };
         let fences = leaf.fences();
@@ -127,6 +133,11 @@ impl Leaf {
     /// The greatest CSN of its entries.
     pub(crate) fn max_csn(&self) -> Csn {
         self.max_csn
+    }
+
+    /// Whether there is a version that may be pruned one day although its key does not change.
+    pub(crate) fn may_be_pruned(&self) -> bool {
+        self.may_be_pruned
     }
 
     /// The fences.

@@ -19,17 +19,18 @@ impl Leaf {
         let heap = &bytes[heap_at..];
         let prefix_len = fence_prefix(fences.lower, fences.upper);
         let mut order = Order::new(fences);
-        let mut next = 0;
+        let (mut next, mut flags) = (0, 0);
         for (index, slot) in slots.iter().enumerate() {
             let slot_at = slots_at + index * SLOT_BYTES;
             expect(search::offset_of(slot) == next, "entry offset", slot_at)?;
             let (entry, end) = order.next(heap, next, 0).map_err(|error| shift(error, heap_at))?;
             expect(search::head_of(slot) == search::head(entry.key, prefix_len), "key head", slot_at)?;
+            flags |= entry.flags;
             next = end;
         }
         expect(next == heap.len(), "heap length", 36)?;
         expect(order.max_csn == header.max_csn, "max csn", 16)?;
-        Ok(Leaf::from_valid(bytes, &header, slots_at))
+        Ok(Leaf::from_valid(bytes, &header, slots_at, flags))
     }
 }
 
