@@ -212,3 +212,28 @@ fn single_operations_find_a_key_that_is_replaced_with_a_range_delete_and_pruned_
         assert!(found, "there was no moment without the key");
     }
 }
+
+/// They began below a range delete that hides the newest version, while a snapshot keeps an older one: they find the newest one or
+/// none, and never the older one, which was replaced before they began. The merge writes to the leaf, not to the key.
+#[test]
+fn single_operations_never_find_an_older_version_that_a_snapshot_kept() {
+    let (_, db, table) = leased();
+    let merge = || {
+        db.engine().log.at_reserved(|csn| table.state.index.freeze(csn));
+        assert!(db.engine().merge_all().unwrap());
+    };
+    table.put(b"key", b"old").unwrap();
+    let snapshot = db.snapshot();
+    table.put(b"key", b"new").unwrap();
+    merge();
+    table.put(b"neighbour", b"").unwrap();
+    let delete_and_prune = || {
+        db.engine().log.at_reserved(|csn| table.state.index.freeze(csn));
+        table.delete_range(..).unwrap();
+        assert!(db.engine().merge_all().unwrap());
+    };
+    let found = found_beside(&db, "read CSN taken", || table.get(b"key").unwrap(), delete_and_prune);
+    assert!(found.is_none_or(|value| &*value == b"new"), "it was replaced before");
+    assert_eq!(table.get(b"key").unwrap(), None);
+    assert_eq!(snapshot.get(&table, b"key").unwrap().as_deref(), Some(&b"old"[..]));
+}

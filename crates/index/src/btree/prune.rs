@@ -25,9 +25,9 @@ impl<'a> Pruner<'a> {
         }
     }
 
-    /// Whether a version that is its key's only one always stays, range tombstones aside.
+    /// Whether a version that is its key's only one stays, range tombstones aside.
     pub(crate) fn keeps_alone(&self, version: &Stamped<'_>) -> bool {
-        version.flags & (VersionFlags::TOMBSTONE | VersionFlags::EXPIRES) == 0
+        !self.is_nothing(version)
     }
 
     /// Removes the versions whose absence no reader can detect: none at a snapshot, and none at or above the horizon.
@@ -39,16 +39,26 @@ impl<'a> Pruner<'a> {
     /// hides it. Versions that are not needed can be removed together: suppose a reader no longer finds a version that
     /// a range tombstone hid from it. It finds an older one instead, and the same range tombstone hides that.
     ///
+    /// That holds for readers at or above the range tombstone. A single operation that began below it, without a snapshot, reads the
+    /// newest version that is left, and no range tombstone hides that from it (INV-TXN-14). So as long as any version stays, the
+    /// newest one does.
+    ///
     /// A tombstone, or a version that has expired for every reader, is the same to a reader as no version. If it is the
     /// last version of a key, it is removed too, unless an open transaction is old enough to have to detect a conflict
     /// by it.
     pub(crate) fn prune(&self, versions: &mut Vec<Stamped<'_>>, covering: impl Fn(Csn) -> Option<Csn>) {
+        let newest = versions.first().copied();
         let mut next_newer: Option<Csn> = None;
         versions.retain(|version| {
             let needed = self.is_needed(version.csn, next_newer, &covering);
             next_newer = Some(version.csn);
             needed
         });
+        if let Some((newest, first)) = newest.zip(versions.first())
+            && first.csn < newest.csn
+        {
+            versions.insert(0, newest);
+        }
         if let [last] = versions.as_slice()
             && self.is_nothing(last)
             && last.csn <= self.horizon
@@ -64,13 +74,13 @@ impl<'a> Pruner<'a> {
                 && next_newer.is_none_or(|next| reader < next)
                 && covering(reader).is_none_or(|range_delete| range_delete <= csn)
         };
-        // Of the readers at or above the horizon, the lowest one sees the most.
+        // Of the readers at or above the horizon the lowest one sees the most, and so does the lowest snapshot at or above `csn`
+        // of all snapshots: the newer the reader, the more range tombstones hide from it.
         if seen_by(self.horizon.max(csn)) {
             return true;
         }
         let from = self.snapshots.partition_point(|snapshot| *snapshot < csn);
-        let readers = self.snapshots[from..].iter();
-        readers.take_while(|snapshot| next_newer.is_none_or(|next| **snapshot < next)).any(|s| seen_by(*s))
+        self.snapshots.get(from).is_some_and(|snapshot| seen_by(*snapshot))
     }
 
     fn is_nothing(&self, version: &Stamped<'_>) -> bool {
@@ -186,6 +196,8 @@ mod tests {
                     prop_assert!(conflict(&kept));
                 }
             }
+            // A single operation reads the newest version that is left: that of all, or none.
+            prop_assert!(kept.first().is_none_or(|left| left.csn == versions[0].csn));
             // Pruning is complete: a second pass removes nothing.
             let again = pruned(&kept, horizon, &snapshots, &range_deletes);
             prop_assert_eq!(again.len(), kept.len());

@@ -1,7 +1,7 @@
 //! Sizes: large batches, fill, huge keys, many versions.
 
 use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
-use fulgurite_index::{Base, IndexError, Io, NodeKind};
+use fulgurite_index::{Base, IndexError, Io, NodeKind, PruneRules};
 use fulgurite_types::{Csn, KeySpan, Lsn};
 
 use crate::support::*;
@@ -154,5 +154,22 @@ fn what_no_reader_sees_any_more_goes_when_its_leaf_changes() {
         merge(&tree, &every(20, 10, 5), &rules(5, &[]));
         assert_eq!(rows(&tree, 5).len(), 1500);
         assert_eq!(shape(&tree).entries, 1500);
+    }
+}
+
+/// The same for tombstones alone, which an open transaction needed, and for rows that have expired.
+#[test]
+fn what_is_nothing_goes_when_its_leaf_changes() {
+    let expires = Put { expires_at_ms: 100, ..Put::value(2, [7; 72]) };
+    for gone in [Put::tombstone(2), expires] {
+        let tree = BTree::empty(TABLE, MemStore::new(), BTreeOptions::default());
+        let batch: Batch = (0..20).map(|number| row(number, 1)).collect();
+        merge(&tree, &batch, &rules(1, &[1]));
+        let batch: Batch = (20..40).map(|number| (row(number, 2).0, vec![gone.clone()])).collect();
+        merge(&tree, &batch, &rules(2, &[1]));
+        assert_eq!(shape(&tree).entries, 40);
+        let last = PruneRules { expired_until_ms: 100, ..rules(3, &[]) };
+        merge(&tree, &Batch::from([row(0, 3)]), &last);
+        assert_eq!(shape(&tree).entries, 20, "{gone:?}");
     }
 }
