@@ -162,6 +162,9 @@ mod tests {
     use fulgurite_env::SimEnv;
 
     use super::*;
+    use crate::space::budget::Kind;
+    use crate::space::cleaning::Wanted;
+    use crate::space::need::WriteCost;
     use crate::{Database, Options};
 
     /// A database of small leaves whose oldest segments have few live nodes: it was overwritten at random.
@@ -188,6 +191,49 @@ mod tests {
         }
         db.checkpoint().unwrap();
         db
+    }
+
+    /// What a commit that waits is promised has to come: an idle checkpoint does not free the segment of the last one's record.
+    #[test]
+    fn the_segment_of_the_record_is_not_called_freeable() {
+        let db = with_sparse_segments(SimEnv::new(1));
+        let engine = db.engine();
+        let mut space = engine.space.lock();
+        let freeable = space.freeable_bytes();
+        let segments = engine.log.written_segments();
+        let dead = segments.iter().find(|segment| space.is_retiring(segment.number)).unwrap();
+        space.accounts.install(vec![dead.number]);
+        assert_eq!(space.freeable_bytes(), freeable - u64::from(dead.bytes));
+    }
+
+    /// While a commit waits, moved nodes make the trees larger, and with them its cost: by the cost of when it began to wait,
+    /// cleaning would end a little too early, and the commit would be refused.
+    #[test]
+    fn cleaning_makes_as_much_room_as_a_waiting_commit_needs_by_now() {
+        let db = with_sparse_segments(SimEnv::new(1));
+        let (engine, table) = (db.engine(), db.table("t").unwrap());
+        // So many rows may be in all leaves.
+        let cost = WriteCost { entries: 1 << 20, memory: 1000, log_bytes: 1000 };
+        engine.room.look().unwrap();
+        let waiter = engine.room.begin_wait(Kind::Puts, &cost);
+        let wanted = || {
+            engine.room.look().unwrap();
+            let ((_, _, wanted), kept) = (engine.room.for_cleaning(), engine.room.figures().kept);
+            wanted.puts - kept
+        };
+        let at_first = wanted();
+        for n in 0..1_000u64 {
+            table.put(n.to_be_bytes(), [1; 100]).unwrap();
+        }
+        db.checkpoint().unwrap();
+        assert!(wanted() >= at_first + 100_000, "{} after {at_first}", wanted());
+        // Of two that wait the higher one counts.
+        let small = engine.room.begin_wait(Kind::Puts, &WriteCost { entries: 1, memory: 1, log_bytes: 1 });
+        assert!(wanted() >= at_first + 100_000);
+        drop(waiter);
+        assert!(wanted() >= at_first + 100_000, "until none waits");
+        drop(small);
+        assert_eq!(engine.room.for_cleaning().2, Wanted::default());
     }
 
     /// INV-SPACE-3: the need does not count on nodes to leave segments, so where there is no room for all trees once more, none

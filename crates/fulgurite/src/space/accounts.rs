@@ -201,6 +201,11 @@ impl Accounts {
         self.now.iter().filter(|(_, account)| is_in(account)).map(|(table, _)| *table).collect()
     }
 
+    /// Whether the current checkpoint has its record in a segment.
+    pub fn has_record_in(&self, segment: u32) -> bool {
+        self.current.record.contains(&segment)
+    }
+
     /// Whether a checkpoint that a copy of the superblock names refers to a segment, or has its record there.
     pub fn is_in_a_copy(&self, segment: u32) -> bool {
         [&self.current, &self.previous]

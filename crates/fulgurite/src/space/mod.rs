@@ -87,7 +87,8 @@ impl Space {
     }
 
     /// About how many bytes checkpoints free: those of the segments that are dead once both copies of the superblock name
-    /// a checkpoint that begins now. What such a checkpoint makes dead by writing nodes again does not count.
+    /// a checkpoint that begins now. What such a checkpoint makes dead by writing it again, nodes and the record of the last
+    /// one, does not count: it may have nothing to write.
     pub fn freeable_bytes(&self) -> u64 {
         let bulk_before = self.log.bulk_position();
         let segments = self.log.written_segments();
@@ -102,6 +103,7 @@ impl Space {
             is_before
                 && !segment.open
                 && self.accounts.live_now(segment.number) == 0
+                && !self.accounts.has_record_in(segment.number)
                 && !self.spills.holds(segment.number)
                 && !self.checks.hold(segment.number)
         });

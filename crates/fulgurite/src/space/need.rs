@@ -124,6 +124,15 @@ impl WriteCost {
         WriteCost { entries: 0, memory: 0, log_bytes: (bytes + bytes / 3 + FRAME_BYTES) as u64 }
     }
 
+    /// At least as high as both, whatever the trees.
+    pub fn max(&self, other: &WriteCost) -> WriteCost {
+        WriteCost {
+            entries: self.entries.max(other.entries),
+            memory: self.memory.max(other.memory),
+            log_bytes: self.log_bytes.max(other.log_bytes),
+        }
+    }
+
     /// In bytes, of leaves of `leaf_bytes`. `trees`: [`Need::trees`].
     pub fn bytes(&self, leaf_bytes: u64, trees: u64) -> u64 {
         let leaves = self.entries.saturating_mul(leaf_bytes + RECORD_BYTES);

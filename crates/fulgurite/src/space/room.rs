@@ -113,8 +113,9 @@ pub(crate) struct Room {
     /// Committers that wait for room; signalled when a checkpoint ended or room was found.
     waiting: Mutex<()>,
     waiters: AtomicU32,
-    /// The highest cost of a commit that waits for room: that puts, or only deletes.
-    wanted: [AtomicU64; 2],
+    /// The highest costs of commits that wait for room: that put, or only delete. Not in bytes: those grow with the trees,
+    /// while checkpoints make the room.
+    wanted: Mutex<[Option<WriteCost>; 2]>,
     changed: Condvar,
     growth: Growth,
     leaf_bytes: u64,
@@ -157,8 +158,10 @@ pub(crate) struct Waiter<'r>(&'r Room);
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if self.0.waiters.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.wanted.iter().for_each(|cost| cost.store(0, Ordering::Release));
+        self.0.waiters.fetch_sub(1, Ordering::AcqRel);
+        let mut wanted = self.0.wanted.lock();
+        if self.0.waiters.load(Ordering::Acquire) == 0 {
+            *wanted = Default::default();
         }
     }
 }
@@ -178,7 +181,7 @@ impl Room {
             rounds: Rounds::default(),
             waiting: Mutex::new(()),
             waiters: AtomicU32::new(0),
-            wanted: Default::default(),
+            wanted: Mutex::default(),
             changed: Condvar::new(),
             growth: Growth::default(),
             leaf_bytes: leaf_bytes.max(CATALOG_LEAF_BYTES),
@@ -281,9 +284,10 @@ impl Room {
         // The nodes above them are written, too, and not each segment is filled to its end.
         let leaves = spare - spare / 4;
         let moved = leaves - (leaves / 2).min(seen.trees / INNER_SHARE);
-        let wanted = |kind: Kind, kept: u64| match self.wanted[kind as usize].load(Ordering::Acquire) {
-            0 => 0,
-            cost => cost.saturating_add(kept),
+        let costs = *self.wanted.lock();
+        let wanted = |kind: Kind, kept: u64| match &costs[kind as usize] {
+            None => 0,
+            Some(cost) => cost.bytes(self.leaf_bytes, seen.trees).saturating_add(kept),
         };
         let puts = wanted(Kind::Puts, seen.kept);
         let wanted = Wanted { puts, deletes: wanted(Kind::Deletes, seen.kept_from_deletes) };
@@ -424,7 +428,8 @@ impl Room {
     /// A committer waits for room until the result is dropped.
     pub fn begin_wait(&self, kind: Kind, cost: &WriteCost) -> Waiter<'_> {
         self.waiters.fetch_add(1, Ordering::AcqRel);
-        self.wanted[kind as usize].fetch_max(self.bytes_of(cost), Ordering::AcqRel);
+        let highest = &mut self.wanted.lock()[kind as usize];
+        *highest = Some(highest.unwrap_or_default().max(cost));
         Waiter(self)
     }
 
