@@ -77,12 +77,20 @@ pub(crate) struct Seen {
     left: u64,
     /// [`Need::trees`].
     trees: u64,
+    /// A checkpoint was being written.
+    is_writing: bool,
 }
 
 impl Seen {
     /// The log's own files that are free for checkpoints.
     pub fn ready_bytes(&self) -> u64 {
         self.log.spare_bytes + self.log.ready_bytes + self.log.reserve_bytes
+    }
+
+    fn describe(&self, path: &str) -> String {
+        let (free, ready) = (self.log.reported_bytes, self.ready_bytes());
+        let lies = if self.log.free_bytes < free { ", of which the last file got none" } else { "" };
+        format!("{path} has {free} free bytes{lies}, and {ready} in files that are ready")
     }
 }
 
@@ -225,7 +233,8 @@ impl Room {
         let log = self.owners.log.room().map_err(|error| {
             Error::io(format!("asking for the free space of {}", self.owners.log.path().display()), error)
         })?;
-        let need = self.need();
+        let is_writing = self.is_writing();
+        let need = self.need(is_writing);
         let for_checkpoints = log.for_checkpoints(self.owners.log.options());
         let way_out = need.bytes().saturating_add(in_flight);
         let for_deletes = (need.trees() / KEPT_SHARE).clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX);
@@ -240,6 +249,7 @@ impl Room {
             kept_from_deletes: needed.saturating_add(for_deletes / 2),
             left: for_checkpoints.saturating_sub(kept),
             trees: need.trees(),
+            is_writing,
         })
     }
 
@@ -315,8 +325,7 @@ impl Room {
     }
 
     /// What checkpoints from here need.
-    fn need(&self) -> Need {
-        let is_writing = self.is_writing.load(Ordering::Acquire);
+    fn need(&self, is_writing: bool) -> Need {
         let tables = &self.owners.tables;
         let mut need = Need::default();
         let active = tables.active().all();
@@ -397,6 +406,16 @@ impl Room {
         cost.bytes(self.leaf_bytes, trees)
     }
 
+    /// Whether a checkpoint is being written.
+    pub fn is_writing(&self) -> bool {
+        self.is_writing.load(Ordering::Acquire)
+    }
+
+    /// Whether one was when the room was looked at last.
+    pub fn was_seen_writing(&self) -> bool {
+        self.seen.lock().is_writing
+    }
+
     /// A checkpoint begins: until it ends, a leaf may have to be written twice. Commits are admitted after another look.
     pub fn begin_writing(&self) -> Writing<'_> {
         let _seen = self.seen.lock();
@@ -451,12 +470,7 @@ impl Room {
         let seen = *self.seen.lock();
         let path = self.owners.files.path.display().to_string();
         let (free, needed) = (seen.log.reported_bytes, seen.kept);
-        let ready = seen.ready_bytes();
-        let lies = if seen.log.free_bytes < free { ", of which the last file got none" } else { "" };
-        let what = format!(
-            "{path} has {free} free bytes{lies}, and {ready} in files that are ready; {needed} are kept for the next \
-             checkpoint"
-        );
+        let what = format!("{}; {needed} are kept for the next checkpoint", seen.describe(&path));
         let mut refusal = self.refusal.lock();
         if refusal.is_none() {
             tracing::warn!(
@@ -495,10 +509,8 @@ impl Room {
         if fits && !self.full.load(Ordering::Acquire) {
             return Ok(());
         }
-        let path = self.owners.log.path().display();
-        let what = format!(
-            "the disk of {path} has no room for {needed} bytes of the next checkpoint, and for the next openings"
-        );
+        let path = self.owners.log.path().display().to_string();
+        let what = format!("{}; {needed} are needed for the next checkpoint", seen.describe(&path));
         Err(Error::NoSpace { what })
     }
 }

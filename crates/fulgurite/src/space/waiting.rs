@@ -1,5 +1,9 @@
 //! Commits that wait for room on the disk: for the checkpoints that free dead segments.
 //!
+//! **INV-SPACE-4.** *A commit is refused by a look at the room between two checkpoints.* While one is written more is needed, and
+//! what it frees is not free yet. So a commit asks for a checkpoint after it has looked, and not while one is written: there is time
+//! to look before the next one begins.
+//!
 //! A commit that does not fit asks for a checkpoint and sleeps until one has ended. It is refused only when checkpoints
 //! gain nothing: [`ROUNDS_MAX`] of them ended, one of which began after it had asked; the segments that they retired are
 //! freed; and still it does not fit. If other commits were admitted meanwhile, or the room has grown, it begins to count
@@ -35,6 +39,9 @@ const GAIN_BYTES: i64 = 64 << 10;
 /// How many times a commit sleeps for readers that keep retired segments, once it has waited for the checkpoints.
 const FREEING_MAX: u32 = 50;
 
+/// How many times a commit that would be refused sleeps until the checkpoint that is being written ends.
+const WRITING_MAX: u32 = 500;
+
 /// For so long after a refusal the next commits are refused at once, unless something was committed since.
 const REFUSAL_NS: u64 = 1_000_000_000;
 
@@ -50,6 +57,7 @@ struct Patience {
     gains_left: u32,
     gains_end_ns: u64,
     freeing_left: u32,
+    writing_left: u32,
 }
 
 impl Engine {
@@ -80,6 +88,7 @@ impl Engine {
         let _waiter = self.room.begin_wait(kind, cost);
         let _hurry = self.pacing.hurry();
         let mut patience = self.patience();
+        let mut asked_after = None;
         loop {
             self.check_writable()?;
             if self.was_refused_just_now(kind) {
@@ -90,8 +99,12 @@ impl Engine {
                 break;
             }
             if self.options.background {
-                self.room.want_checkpoint();
-                self.wakeups.wake_checkpointer();
+                let ended = self.room.rounds().ended.load(Ordering::SeqCst);
+                if asked_after != Some(ended) && !self.room.is_writing() {
+                    asked_after = Some(ended);
+                    self.room.want_checkpoint();
+                    self.wakeups.wake_checkpointer();
+                }
                 self.room.wait();
             } else {
                 self.make_room();
@@ -136,6 +149,7 @@ impl Engine {
             gains_left: GAINS_MAX,
             gains_end_ns: self.env.clock().monotonic_ns().saturating_add(GAINS_NS),
             freeing_left: FREEING_MAX,
+            writing_left: WRITING_MAX,
         }
     }
 
@@ -146,11 +160,16 @@ impl Engine {
             || self.pipeline.newest() != patience.newest || self.room.left() >= patience.left + GAIN_BYTES;
         let may_gain = patience.gains_left > 0 && self.env.clock().monotonic_ns() < patience.gains_end_ns;
         if may_gain && has_gained() {
-            let &mut Patience { gains_left, gains_end_ns, .. } = patience;
-            *patience = Patience { gains_left: gains_left - 1, gains_end_ns, ..self.patience() };
+            let &mut Patience { gains_left, gains_end_ns, writing_left, .. } = patience;
+            *patience =
+                Patience { gains_left: gains_left - 1, gains_end_ns, writing_left, ..self.patience() };
             return false;
         }
         if rounds.ended.load(Ordering::SeqCst) - patience.rounds_from < rounds_max {
+            return false;
+        }
+        if self.room.was_seen_writing() && patience.writing_left > 0 {
+            patience.writing_left -= 1;
             return false;
         }
         patience.freeing_left = patience.freeing_left.saturating_sub(1);
@@ -169,5 +188,37 @@ impl Engine {
         }
         // A failure shows in the next look: there is no more room.
         _ = self.log.maintain();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_env::SimEnv;
+
+    use super::*;
+    use crate::{Database, Options};
+
+    /// INV-SPACE-4. A delete was refused on a disk with 40 tables: segments were being cleaned, and the room that the moved
+    /// nodes needed came back when the checkpoint ended.
+    #[test]
+    fn a_commit_is_not_refused_while_a_checkpoint_is_written() {
+        let options = Options { background: false, ..Options::default() };
+        let db = Database::open_with(SimEnv::new(1), "/data", options, |_| {}).unwrap();
+        let engine = db.engine();
+        for kind in [Kind::Puts, Kind::Deletes] {
+            let mut patience = engine.patience();
+            let mut gives_up = || {
+                engine.room.look().unwrap();
+                engine.is_out_of_patience(kind, &mut patience)
+            };
+            assert!(!gives_up());
+            (0..ROUNDS_MAX).for_each(|_| engine.room.checkpoint_ended());
+            let writing = engine.room.begin_writing();
+            assert!((0..100).all(|_| !gives_up()));
+            drop(writing);
+            assert!(gives_up());
+            let _writing = engine.room.begin_writing();
+            assert!((0..WRITING_MAX).any(|_| gives_up()), "it does not wait for ever");
+        }
     }
 }
