@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use fulgurite_index::NodeStore;
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::memtables::{Block, RecoveredBatch};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_index::table::{Table as IndexTable, TableOptions};
+use fulgurite_index::{IndexMemory, NodeStore};
 use fulgurite_types::{Csn, KeySpan, Lsn, Reader, TableId, Writer, limits};
 use parking_lot::{Mutex, RwLock};
 
@@ -187,9 +187,14 @@ impl Catalog {
         &self.active
     }
 
+    /// The memory of the trees and memtables of all tables.
+    pub fn memory(&self) -> &IndexMemory {
+        self.root.index.base().memory()
+    }
+
     /// At most the bytes of nodes that are to be written, of all tables.
     pub fn dirty_bytes(&self) -> u64 {
-        self.store.dirty_bytes().map_or(0, |bytes| bytes.load(Ordering::Relaxed)) as u64
+        self.memory().dirty_bytes() as u64
     }
 
     /// How many tables there are that are not dropped.

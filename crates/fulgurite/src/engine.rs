@@ -36,11 +36,12 @@
 use std::sync::Arc;
 
 use fulgurite_env::Env;
+use fulgurite_index::IndexError;
 use fulgurite_index::Io;
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_log::{Durability, Log};
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, DiskReads};
 use parking_lot::Mutex;
 
 use crate::background::Wakeups;
@@ -83,6 +84,7 @@ pub(crate) struct Engine {
     pub tables: Arc<Catalog>,
     pub reads: Arc<Reads>,
     pub values: Values,
+    pub disk_reads: Arc<DiskReads>,
     pub spills: Arc<SpillPins>,
     pub checks: Arc<CheckPins>,
     pub room: Arc<Room>,
@@ -162,7 +164,15 @@ impl Engine {
     ) -> Result<Option<Version>> {
         self.check_open()?;
         self.counters.gets.count();
-        let _pin = crossbeam_epoch::pin();
-        table.index.get(key, hash, ReadPoint { csn, now_ms }, Io::Allowed).or_error()
+        let at = ReadPoint { csn, now_ms };
+        let in_memory = {
+            // One for both look-ups, but none over a read from disk.
+            let _pin = crossbeam_epoch::pin();
+            table.index.get(key, hash, at, Io::MemoryOnly)
+        };
+        match in_memory {
+            Err(IndexError::WouldBlock) => table.index.get(key, hash, at, Io::Allowed).or_error(),
+            found => found.or_error(),
+        }
     }
 }

@@ -3,8 +3,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use fulgurite_index::Io;
-
 use crate::engine::Engine;
 use crate::live_reads::ReadFor;
 
@@ -247,7 +245,7 @@ impl Table {
     /// # Errors
     /// Those of [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
-        let version = self.live_version(key.as_ref(), &crossbeam_epoch::pin(), Io::Allowed)?;
+        let version = self.live_version(key.as_ref())?;
         Ok(version.map(|version| Expiry::from_stored(version.expires_at_ms)))
     }
 

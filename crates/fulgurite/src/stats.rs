@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fulgurite_index::IndexMemory;
 use fulgurite_log::{CommitLog, FlushScheme, LogStats, SegmentInfo, Stream};
 use fulgurite_types::Csn;
 
@@ -86,6 +87,8 @@ pub struct Stats {
     pub epoch: u32,
     /// Tables, the catalog not counted.
     pub tables: u64,
+    /// The memory of trees and memtables.
+    pub memory: MemoryStats,
     /// Memory of the memtables: versions that are not merged yet.
     pub memtable_bytes: u64,
     /// Versions in the memtables, not merged yet.
@@ -144,6 +147,51 @@ pub struct Stats {
     pub flush_scheme: FlushScheme,
     /// The log's counters.
     pub log: LogStats,
+}
+
+/// The memory that trees and memtables take, counted from allocation to release, in use by the
+/// database or held by the program. Log buffers
+/// ([`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes)) and open transactions are not in it.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// db.table("users")?.put("alice", "1")?;
+/// let memory = db.stats().memory;
+/// assert!(memory.memtable_bytes > 0 && memory.total_bytes() >= memory.memtable_bytes);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Bytes of the nodes of trees: leaves with their values, and inner nodes.
+    pub node_bytes: u64,
+    /// Bytes of those of them that no tree has any more: values, cursors and transactions of the program hold them, and, for
+    /// moments, reads and merges.
+    pub lent_bytes: u64,
+    /// Bytes of the slot of each node below those in memory, where its record's position is noted; and of the accounts and
+    /// keys that changed since nodes were written.
+    pub slot_bytes: u64,
+    /// Bytes of memtables, with those that are merged and still read, and of the commits' versions that values hold.
+    pub memtable_bytes: u64,
+}
+
+impl MemoryStats {
+    fn of(memory: &IndexMemory) -> MemoryStats {
+        MemoryStats {
+            node_bytes: memory.node_bytes() as u64,
+            lent_bytes: memory.lent_bytes() as u64,
+            slot_bytes: memory.slot_bytes() as u64,
+            memtable_bytes: memory.memtable_bytes() as u64,
+        }
+    }
+
+    /// All of it.
+    pub fn total_bytes(&self) -> u64 {
+        self.node_bytes + self.slot_bytes + self.memtable_bytes
+    }
 }
 
 /// How many segments the log has.
@@ -281,6 +329,7 @@ impl Stats {
             maintenance_error: progress.last_error(),
             epoch: engine.log.epoch().0,
             tables: engine.tables.count() as u64,
+            memory: MemoryStats::of(engine.tables.memory()),
             memtable_bytes: active.sum(|table| table.index.memtables().bytes()),
             memtable_entries: active.sum(|table| table.index.memtables().entries()),
             oldest_snapshot: snapshots.first().copied(),

@@ -1,21 +1,21 @@
 //! Node records live in the bulk stream of the log.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
-use fulgurite_index::{NodeKind, NodeStore, StoreError};
+use fulgurite_index::{IndexMemory, NodeKind, NodeStore, StoreError};
 use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, Log};
-use fulgurite_types::Lsn;
+use fulgurite_types::{DiskReads, Lsn};
 
 /// The index's view of the log.
 pub(crate) struct LogNodeStore {
     log: Arc<Log>,
-    dirty_bytes: Arc<AtomicUsize>,
+    memory: Arc<IndexMemory>,
+    disk_reads: Arc<DiskReads>,
 }
 
 impl LogNodeStore {
-    pub fn new(log: Arc<Log>) -> LogNodeStore {
-        LogNodeStore { log, dirty_bytes: Arc::default() }
+    pub fn new(log: Arc<Log>, disk_reads: Arc<DiskReads>) -> LogNodeStore {
+        LogNodeStore { log, memory: Arc::default(), disk_reads }
     }
 }
 
@@ -37,8 +37,12 @@ impl NodeStore for LogNodeStore {
         Ok(self.log.append_bulk(kind, &[body])?)
     }
 
-    fn dirty_bytes(&self) -> Option<&Arc<AtomicUsize>> {
-        Some(&self.dirty_bytes)
+    fn memory(&self) -> Option<&Arc<IndexMemory>> {
+        Some(&self.memory)
+    }
+
+    fn disk_reads(&self) -> Option<&DiskReads> {
+        Some(&self.disk_reads)
     }
 
     fn node_bytes(&self, body_len: usize) -> u32 {

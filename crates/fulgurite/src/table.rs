@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crossbeam_epoch::Guard;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{Io, Version};
 use fulgurite_types::{KeySpan, hash_key};
@@ -62,21 +61,48 @@ impl Table {
     }
 
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
-        let pin = crossbeam_epoch::pin();
-        match self.live_version(key, &pin, Io::Allowed) {
-            Ok(Some(version)) => self.engine.values.resolve(self.state.id, key, version).map(Some),
+        match self.live_version_in_memory(key) {
+            Ok(Some(version)) if !version.flags.is_out_of_line() => {
+                self.engine.values.resolve(self.state.id, key, version).map(Some)
+            }
+            Ok(Some(_)) | Err(Error::WouldBlock) => self.get_from_disk(key),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The newest version of a key, if it is live: asks for the newest version, and if that does not settle the read,
-    /// for the version of a snapshot (INV-TXN-14).
+    /// Looks the version up once it has begun a read from disk, so that its value stays readable although no snapshot keeps it
+    /// (INV-READ-1).
+    #[cold]
+    fn get_from_disk(&self, key: &[u8]) -> Result<Option<Value>> {
+        let _read = self.engine.disk_reads.begin();
+        let Some(version) = self.newest_live(key, Io::Allowed)? else { return Ok(None) };
+        self.engine.hooks.reached("version to be read found");
+        self.engine.values.resolve(self.state.id, key, version).map(Some)
+    }
+
+    /// The newest version of a key, if it is live.
+    pub(crate) fn live_version(&self, key: &[u8]) -> Result<Option<Version>> {
+        match self.live_version_in_memory(key) {
+            Err(Error::WouldBlock) => self.newest_live(key, Io::Allowed),
+            found => found,
+        }
+    }
+
+    /// The same, but [`Error::WouldBlock`] instead of a read from disk.
     #[inline]
-    pub(crate) fn live_version(&self, key: &[u8], _pin: &Guard, io: Io) -> Result<Option<Version>> {
+    fn live_version_in_memory(&self, key: &[u8]) -> Result<Option<Version>> {
         check_key(key)?;
         self.engine.check_open()?;
         self.engine.counters.gets.count();
+        // One for all look-ups.
+        let _pin = crossbeam_epoch::pin();
+        self.newest_live(key, Io::MemoryOnly)
+    }
+
+    /// Asks for the newest version, and if that does not settle the read, for the version of a snapshot (INV-TXN-14).
+    #[inline]
+    fn newest_live(&self, key: &[u8], io: Io) -> Result<Option<Version>> {
         let hash = hash_key(self.state.id, key);
         let at = self.engine.pipeline.read_csn();
         self.state.check_seen(at)?;
@@ -109,8 +135,7 @@ impl Table {
     }
 
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
-        let version = self.live_version(key, &crossbeam_epoch::pin(), Io::MemoryOnly)?;
-        let Some(version) = version else { return Ok(None) };
+        let Some(version) = self.live_version_in_memory(key)? else { return Ok(None) };
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
@@ -208,7 +233,6 @@ impl Table {
             return 0;
         }
         let at = ReadPoint { csn: self.engine.pipeline.read_csn(), now_ms: self.engine.now_ms() };
-        let _pin = crossbeam_epoch::pin();
         self.state.index.len_estimate(at)
     }
 

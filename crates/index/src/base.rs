@@ -4,10 +4,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
-use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, TableId};
+use fulgurite_types::{Csn, DecodeError, DiskReads, KeySpan, Lsn, TableId};
 
+use crate::memory::IndexMemory;
 use crate::pass::{WriteOut, WriteOutReport};
 use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 
@@ -17,8 +17,13 @@ pub trait NodeStore: Send + Sync {
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError>;
     /// Appends a node record and returns its LSN. Durable once a checkpoint has synced the stream.
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError>;
-    /// Where the trees of this store count the bytes of their dirty nodes together.
-    fn dirty_bytes(&self) -> Option<&Arc<AtomicUsize>> {
+    /// Where the trees of this store, and the memtables over them, count their memory together; `None`: each tree for itself.
+    fn memory(&self) -> Option<&Arc<IndexMemory>> {
+        None
+    }
+    /// The reads from disk that go on: a record that was replaced stays readable for those that began before (INV-READ-1).
+    /// `None`: every record stays.
+    fn disk_reads(&self) -> Option<&DiskReads> {
         None
     }
     /// How many bytes of the log a node record of `body_len` bytes occupies, as the accounts count it.
@@ -229,6 +234,11 @@ pub trait Base: Send + Sync {
     /// A whole pass at once.
     fn write_out(&self) -> Result<WriteOutReport, IndexError> {
         self.finish_write_out(self.begin_write_out())
+    }
+
+    /// Where its memory is counted, and that of the memtables over it.
+    fn memory(&self) -> Arc<IndexMemory> {
+        Arc::default()
     }
 
     /// How many bytes of nodes a write-out that began now would write at most.

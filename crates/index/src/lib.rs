@@ -5,6 +5,7 @@ pub mod btree;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod memory;
 pub mod memtables;
 mod pass;
 pub mod range_delete;
@@ -15,5 +16,6 @@ pub use base::{
     AccountChange, Base, BaseCursor, IndexError, Io, MergeSource, MergeVersion, NodeKind, NodeStore,
     PruneRules, StoreError,
 };
+pub use memory::IndexMemory;
 pub use pass::{WriteOut, WriteOutReport};
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

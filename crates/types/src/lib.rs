@@ -6,6 +6,7 @@
 
 mod checksum;
 mod codec;
+mod disk_reads;
 mod hash;
 mod ids;
 mod key_span;
@@ -14,6 +15,7 @@ pub mod sync;
 
 pub use checksum::{Crc32c, crc32c, seal_checksum, value_checksum};
 pub use codec::{DecodeError, Reader, Writer, varint_len};
+pub use disk_reads::{DiskRead, DiskReads, Retired};
 pub use hash::hash_key;
 pub use ids::{Csn, DatabaseId, Epoch, Lsn, TableId};
 pub use key_span::{KeySpan, key_after};

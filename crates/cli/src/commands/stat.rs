@@ -76,6 +76,12 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "puts_refused": stats.room.puts_refused,
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
+        "memory": {
+            "node_bytes": stats.memory.node_bytes,
+            "lent_bytes": stats.memory.lent_bytes,
+            "slot_bytes": stats.memory.slot_bytes,
+            "memtable_bytes": stats.memory.memtable_bytes,
+        },
         "clock": {
             "state": clock_state(stats).0,
             "now_ms": stats.clock.now_ms,

@@ -185,7 +185,7 @@ fn a_read_that_found_a_value_reads_it_although_its_segment_dies_meanwhile() {
         let is_there = log.segments().iter().any(|segment| segment.number == number);
         !is_there || db.engine().space.lock().is_retiring(number)
     };
-    let meeting = hold_first_at(&db, "newest version found");
+    let meeting = hold_first_at(&db, "version to be read found");
     let found = std::thread::scope(|scope| {
         let reader = scope.spawn(|| table.get(b"k").map(|value| value.map(|value| value.to_vec())));
         meeting.wait_for(1);

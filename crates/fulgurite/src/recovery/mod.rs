@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use fulgurite_env::{Dir, Env, Lock, OpenOptions};
 use fulgurite_log::{Durability, Log, LogOptions, RecoveryReport, ReplayFrom};
-use fulgurite_types::{Csn, Epoch, Lsn, TableId};
+use fulgurite_types::{Csn, DiskReads, Epoch, Lsn, TableId};
 use parking_lot::Mutex;
 
 use self::directory::{clear_log, create_log_dir, enter, is_without_epoch, open_log_dir, open_superblock};
@@ -87,6 +87,7 @@ struct Restored {
     chain: Chain,
     /// The operation lists in chunks that were replayed.
     lists: LogBytes,
+    disk_reads: Arc<DiskReads>,
 }
 
 /// Opens or creates the database in `dir`.
@@ -147,16 +148,15 @@ fn build(
     recovered: Recovered,
 ) -> Engine {
     let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills } = recovered;
-    let Restored { tables, accounts, chain, lists } = restored;
+    let Restored { tables, accounts, chain, lists, disk_reads } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
     let clock = Arc::new(clock);
-    let hooks = Arc::new(Hooks::new());
-    let progress = Arc::new(Progress::default());
+    let (hooks, progress) = (Arc::new(Hooks::new()), Arc::new(Progress::default()));
     let files = Arc::new(Files::new(home, lock));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
     let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
-    let space = Space::new(accounts, spills.clone(), log.clone(), env.clone());
+    let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let checks = space.checks();
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
     let pacing = Arc::new(Pacing::new());
@@ -183,6 +183,7 @@ fn build(
     let checkpointer = Checkpointer::new(Debt::recovered(&report, lists), chain, shared);
     Engine {
         values: Values::new(log.clone(), tables.clone()),
+        disk_reads,
         latches: Latches::new(),
         merger: Merger::new(progress.clone(), env.clone()),
         checks,
@@ -350,7 +351,9 @@ fn restore(
     };
     let record = &read.record;
     let root = record.tables.get(&TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
-    let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
+    let disk_reads = Arc::new(DiskReads::default());
+    let store = Arc::new(LogNodeStore::new(log.clone(), disk_reads.clone()));
+    let catalog = Arc::new(Catalog::new(store, options, root));
     restore_tables(log, &catalog, record)?;
     let lists = replay.finish(log, spills, &catalog, options.checkpoint_log_bytes)?;
     let mut accounts = Accounts::recovered(record, read.segments());
@@ -360,7 +363,7 @@ fn restore(
         accounts.drop_table(id);
         chain.note(id);
     }
-    Ok(Restored { tables: catalog, accounts, chain, lists })
+    Ok(Restored { tables: catalog, accounts, chain, lists, disk_reads })
 }
 
 /// Fails if a segment with live bytes is missing, or so short or damaged that the log did not take it.

@@ -13,19 +13,14 @@ mod waiting;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_env::{Env, Process};
+use fulgurite_env::Env;
 use fulgurite_log::{Log, Stream};
-use fulgurite_types::{Csn, Lsn};
-use parking_lot::Mutex;
+use fulgurite_types::{Csn, DiskReads, Lsn, Retired};
 
 use self::accounts::Accounts;
 use self::cleaning::Sparse;
 use self::pins::{CheckPins, SpillPins};
 use crate::{Error, Result};
-
-/// How often the epoch of readers has to advance until what was retired in it is unread, if no reader holds it back. On a
-/// full disk the next checkpoint needs what the last one retired.
-const EPOCHS: u32 = 4;
 
 /// What recovery may need: the smaller value of both copies of the superblock.
 #[derive(Clone, Copy)]
@@ -35,13 +30,16 @@ pub(crate) struct Needed {
 }
 
 /// Which segments are live, pinned or dead. A dead segment is *retired* first: a read that began before may still hold
-/// an LSN in it. Once no such read is left, it is given back to the log.
+/// an LSN in it. Once no such read is left, it is given back to the log (INV-READ-1).
 pub(crate) struct Space {
     pub accounts: Accounts,
     /// Dead, and not given back yet; found dead at this time in monotonic nanoseconds.
     retiring: BTreeMap<u32, u64>,
-    /// Those of them that no reader can still use. Any thread that leaves an epoch adds to them.
-    unread: Arc<Mutex<Vec<u32>>>,
+    /// Those of them that reads from disk may still use.
+    read: Vec<(Retired, u32)>,
+    /// Those of them that no read uses.
+    unread: Vec<u32>,
+    disk_reads: Arc<DiskReads>,
     spills: Arc<SpillPins>,
     checks: Arc<CheckPins>,
     log: Arc<Log>,
@@ -50,24 +48,29 @@ pub(crate) struct Space {
     checkpoint_ns: u64,
     /// When the database was opened.
     opened_ns: u64,
-    /// The process that opened the database; a child of `fork()` must not take the lock of `unread`.
-    process: Process,
 }
 
 impl Space {
-    pub fn new(accounts: Accounts, spills: Arc<SpillPins>, log: Arc<Log>, env: Arc<dyn Env>) -> Space {
+    pub fn new(
+        accounts: Accounts,
+        spills: Arc<SpillPins>,
+        log: Arc<Log>,
+        env: Arc<dyn Env>,
+        disk_reads: Arc<DiskReads>,
+    ) -> Space {
         let opened_ns = env.clock().monotonic_ns();
         Space {
             accounts,
             retiring: BTreeMap::new(),
-            unread: Arc::default(),
+            read: Vec::new(),
+            unread: Vec::new(),
+            disk_reads,
             spills,
             checks: Arc::default(),
             log,
             env,
             checkpoint_ns: opened_ns,
             opened_ns,
-            process: Process::current(),
         }
     }
 
@@ -132,23 +135,15 @@ impl Space {
         self.checkpoint_ns = self.env.clock().monotonic_ns();
         let dead = self.dead_segments(needed, bulk_before);
         let retired = dead.len() as u64;
-        for number in dead {
-            let unread = self.unread.clone();
-            let process = self.process;
-            crossbeam_epoch::pin().defer(move || {
-                if process.is_current() {
-                    unread.lock().push(number);
-                }
-            });
-        }
-        crossbeam_epoch::pin().flush();
+        let now = self.disk_reads.retire();
+        self.read.extend(dead.into_iter().map(|number| (now, number)));
         retired
     }
 
     /// The same for opening: there is no reader yet to wait for.
     pub fn retire_before_serving(&mut self, needed: Needed) {
         let dead = self.dead_segments(needed, self.log.bulk_position());
-        self.unread.lock().extend(dead);
+        self.unread.extend(dead);
     }
 
     /// The segments that nothing needs and that were not found before.
@@ -168,10 +163,10 @@ impl Space {
 
     /// Gives the retired segments that no reader uses back to the log. One that cannot be removed is tried again later.
     pub fn give_back(&mut self) -> Result<()> {
-        for _ in 0..if self.has_retiring() { EPOCHS } else { 0 } {
-            crossbeam_epoch::pin().flush();
-        }
-        let numbers = std::mem::take(&mut *self.unread.lock());
+        let disk_reads = &*self.disk_reads;
+        let ended = self.read.extract_if(.., |(retired, _)| disk_reads.have_ended(*retired));
+        self.unread.extend(ended.map(|(_, number)| number));
+        let numbers = std::mem::take(&mut self.unread);
         let mut outcome = Ok(());
         for number in numbers {
             match self.log.free_segment(number) {
@@ -179,7 +174,7 @@ impl Space {
                     self.retiring.remove(&number);
                 }
                 Err(error) => {
-                    self.unread.lock().push(number);
+                    self.unread.push(number);
                     outcome = Err(Error::of_log(error));
                 }
             }

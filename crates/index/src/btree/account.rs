@@ -80,6 +80,15 @@ pub(crate) struct DiskState {
 }
 
 impl DiskState {
+    /// How many bytes of memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let keys = match &self.changed {
+            Changed::Keys(keys) => keys.capacity(),
+            Changed::Whole => 0,
+        };
+        size_of::<DiskState>() + keys + self.counted.capacity() * size_of::<AccountChange>()
+    }
+
     /// The state of a node that has not changed since it was loaded from `lsn`.
     pub(crate) fn of_loaded(node: &Node, lsn: Lsn, store: &dyn NodeStore) -> DiskState {
         let mut counted = Vec::new();

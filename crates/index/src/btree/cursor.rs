@@ -35,8 +35,7 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            self.path.next_leaf(&self.tree.nodes)?;
-            from = 0;
+            from = self.path.next_leaf(&self.tree)?;
         }
         Ok(())
     }
@@ -49,8 +48,7 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            self.path.previous_leaf(&self.tree.nodes)?;
-            end = self.path.leaf().map_or(0, |leaf| leaf.count());
+            end = self.path.previous_leaf(&self.tree)?;
         }
         Ok(())
     }
@@ -78,8 +76,8 @@ impl BaseCursor for BTreeCursor {
             self.entry.set(leaf, index);
             return Ok(());
         }
-        self.path.next_leaf(&self.tree.nodes)?;
-        self.forward(0)
+        let from = self.path.next_leaf(&self.tree)?;
+        self.forward(from)
     }
 
     fn prev(&mut self) -> Result<(), IndexError> {
@@ -118,11 +116,10 @@ impl BaseCursor for BTreeCursor {
             return Ok(());
         }
         if forward {
-            self.path.next_leaf(&self.tree.nodes)?;
-            return self.forward(0);
+            let from = self.path.next_leaf(&self.tree)?;
+            return self.forward(from);
         }
-        self.path.previous_leaf(&self.tree.nodes)?;
-        let end = self.path.leaf().map_or(0, |leaf| leaf.count());
+        let end = self.path.previous_leaf(&self.tree)?;
         self.backward(end)
     }
 }

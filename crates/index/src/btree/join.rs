@@ -76,7 +76,7 @@ impl Merger<'_, '_> {
     pub(crate) fn new_children(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
         let child = |(lower, node)| Child {
             lower,
-            slot: self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node))),
+            slot: self.tree.nodes.fresh_slot(Node::inner(node, &self.tree.nodes.residency)),
             may_be_small: false,
         };
         nodes.into_iter().map(child).collect()
@@ -141,7 +141,9 @@ impl Merger<'_, '_> {
                 if !must && a.bytes().len() + b.bytes().len() > self.tree.options.leaf_bytes * 3 / 4 {
                     return Ok(None);
                 }
-                self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, fences))))
+                self.tree
+                    .nodes
+                    .fresh_slot(Node::leaf(self.join_leaves(&a, &b, fences), &self.tree.nodes.residency))
             }
             (Node::Inner(a), Node::Inner(b)) => {
                 if !must && a.len() + b.len() > self.tree.options.inner_bytes * 3 / 4 {
@@ -155,7 +157,7 @@ impl Merger<'_, '_> {
                 }
                 self.join_small(&mut children, upper, level - 1, retired)?;
                 let node = Inner::build(self.tree.nodes.table, fences, level, &children);
-                self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node)))
+                self.tree.nodes.fresh_slot(Node::inner(node, &self.tree.nodes.residency))
             }
             _ => unreachable!("neighbours have one level"),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_types::{DecodeError, Lsn};
+use fulgurite_types::{DecodeError, DiskRead, DiskReads, Lsn};
 
 use super::node::delta::LeafDelta;
 use super::node::format::{Fences, Header};
@@ -34,27 +34,48 @@ impl Missing {
 }
 
 impl Nodes {
-    /// Loads a missing node, or returns it if another thread has loaded it.
+    /// Begins a read from disk: what it finds the position of from now on stays readable.
+    pub(crate) fn begin_read(&self) -> Option<DiskRead<'_>> {
+        self.store.disk_reads().map(DiskReads::begin)
+    }
+
+    /// Loads a missing node, or returns it if another thread has loaded it. The caller began a read before it found the slot.
     pub(crate) fn fetch(&self, missing: &Missing) -> Result<Node, IndexError> {
         let Missing { slot, lower, upper, level, .. } = missing;
         let fences = Fences { lower, upper: upper.as_deref(), level: *level };
         self.fetch_slot(slot, missing.absent, fences)
     }
 
-    /// The slot's node, loaded if necessary.
+    /// The slot's node, loaded if necessary. The slot is in the tree: the caller holds its lock, or it is the root.
     pub(crate) fn node_of(&self, slot: &Slot, fences: Fences<'_>) -> Result<Node, IndexError> {
-        slot.node().or_else(|absent| self.fetch_slot(slot, absent, fences))
+        slot.node().or_else(|absent| {
+            let _read = self.begin_read();
+            self.fetch_slot(slot, absent, fences)
+        })
     }
 
-    /// Child `index` of an inner node, loaded if necessary.
+    /// Child `index` of an inner node, loaded if necessary. The caller holds the tree's lock, and found the inner node in the tree.
     pub(crate) fn child_of(&self, inner: &Inner, index: usize) -> Result<Node, IndexError> {
-        let slot = &inner.children()[index];
-        slot.node().or_else(|absent| self.fetch_slot(slot, absent, inner.child_fences(index)))
+        self.node_of(&inner.children()[index], inner.child_fences(index))
     }
 
-    /// Pins the epoch before it loads the record's LSN: segments are freed only after all pins from before have ended.
+    /// Child `index` of an inner node that was in the tree once, loaded if necessary. `None` if it would have to be loaded and
+    /// the inner node has left the tree: the slot may name an old record, and eviction does not find it (INV-IDX-12).
+    pub(crate) fn child_once_of(&self, inner: &Inner, index: usize) -> Result<Option<Node>, IndexError> {
+        let slot = &inner.children()[index];
+        let absent = match slot.node() {
+            Ok(node) => return Ok(Some(node)),
+            Err(absent) => absent,
+        };
+        let _read = self.begin_read();
+        if inner.has_left() {
+            return Ok(None);
+        }
+        self.fetch_slot(slot, absent, inner.child_fences(index)).map(Some)
+    }
+
+    /// The caller has begun a read, after which the slot was found in the tree (INV-READ-1).
     fn fetch_slot(&self, slot: &Slot, mut absent: Absent, fences: Fences<'_>) -> Result<Node, IndexError> {
-        let _pinned = crossbeam_epoch::pin();
         loop {
             let read = self.read(slot.lsn(), &fences);
             if let Ok(node) = &read
@@ -86,18 +107,18 @@ impl Nodes {
                 if fences.level.is_none() {
                     self.len.read_in_root(entries);
                 }
-                Ok(Node::Inner(Arc::new(inner)))
+                Ok(Node::inner(inner, &self.residency))
             }
             NodeKind::Leaf => {
                 let full_len = body.len();
                 let leaf = Leaf::decode(body, self.table, fences).map_err(corrupt(lsn))?;
-                Ok(Node::Leaf(Arc::new(leaf.with_origin(Origin { full: lsn, full_len, delta: None }))))
+                Ok(Node::leaf(leaf.with_origin(Origin { full: lsn, full_len, delta: None }), &self.residency))
             }
             NodeKind::LeafDelta => {
                 let delta = LeafDelta::decode(body, self.table, fences).map_err(corrupt(lsn))?;
                 let full = self.read_body(delta.full())?;
                 let full = Leaf::decode(full, self.table, fences).map_err(corrupt(delta.full()))?;
-                Ok(Node::Leaf(Arc::new(delta.apply(&full, self.table))))
+                Ok(Node::leaf(delta.apply(&full, self.table), &self.residency))
             }
         }
     }

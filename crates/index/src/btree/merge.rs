@@ -150,7 +150,7 @@ impl Merger<'_, '_> {
             let mut nodes = self.cut_inners(Fences::ROOT, level, children, false);
             if nodes.len() == 1 {
                 let (_, node) = nodes.remove(0);
-                self.tree.replace(&root, Node::Inner(Arc::new(node)), None);
+                self.tree.replace(&root, Node::inner(node, &self.tree.nodes.residency), None);
                 break;
             }
             children = self.new_children(nodes);
@@ -194,12 +194,12 @@ impl Merger<'_, '_> {
         let Some(mut pieces) = self.leaves.merge(leaf, fences, &mut self.work) else { return Outcome::Same };
         if pieces.len() == 1 {
             let leaf = pieces.remove(0).leaf;
-            self.tree.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
+            self.tree.replace(slot, Node::leaf(leaf, &self.tree.nodes.residency), Some(&self.leaves.touched));
             return Outcome::Changed;
         }
         let child = |piece: super::node::leaf_writer::Piece| Child {
             lower: piece.lower.into_boxed_slice(),
-            slot: self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(piece.leaf))),
+            slot: self.tree.nodes.fresh_slot(Node::leaf(piece.leaf, &self.tree.nodes.residency)),
             may_be_small: false,
         };
         let children = pieces.into_iter().map(child).collect();
@@ -244,7 +244,7 @@ impl Merger<'_, '_> {
         let mut nodes = self.cut_inners(fences, inner.level(), children, appends);
         if nodes.len() == 1 {
             let (_, node) = nodes.remove(0);
-            self.tree.replace(slot, Node::Inner(Arc::new(node)), None);
+            self.tree.replace(slot, Node::inner(node, &self.tree.nodes.residency), None);
             self.has_restructured = true;
             self.retire(&retired);
             return Ok(Outcome::Changed);

@@ -24,8 +24,8 @@
 //!    inner node only if nothing below it is dirty, so the records that its slots name hold everything that was merged
 //!    before the eviction.
 //!
-//! A cursor keeps its path; by 1 the path partitions all keys, so the cursor meets each key once. A record that a stale
-//! slot names must not be freed before the reads that may load it have ended: the engine's read epochs ensure that.
+//! A cursor keeps its path; by 1 the path partitions all keys, so the cursor meets each key once. It loads no record that a
+//! stale slot names (INV-IDX-12, `path.rs`).
 
 mod account;
 mod cursor;
@@ -59,7 +59,7 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
-    AccountChange, Base, IndexError, Io, MergeSource, NodeStore, PruneRules, Version, WriteOut,
+    AccountChange, Base, IndexError, IndexMemory, Io, MergeSource, NodeStore, PruneRules, Version, WriteOut,
     WriteOutReport,
 };
 
@@ -109,6 +109,11 @@ impl BTree {
     /// About how many bytes the clean nodes take, if all nodes are in memory; `None` if some are on disk only.
     pub fn clean_bytes(&self) -> Option<u64> {
         self.tree.nodes.residency.clean_bytes().map(|bytes| bytes as u64)
+    }
+
+    /// Where the memory of the tree's store is counted.
+    pub fn memory(&self) -> &Arc<IndexMemory> {
+        self.tree.nodes.residency.memory()
     }
 
     /// The tree was dropped, although references to it may be left: its dirty nodes no longer count among those of its
@@ -237,6 +242,10 @@ impl Base for BTree {
 
     fn finish_write_out(&self, pass: WriteOut) -> Result<WriteOutReport, IndexError> {
         self.tree.finish_write_out(pass)
+    }
+
+    fn memory(&self) -> Arc<IndexMemory> {
+        BTree::memory(self).clone()
     }
 
     fn dirty_bytes(&self) -> u64 {

@@ -2,6 +2,12 @@
 //!
 //! The inner nodes partition the keys as they did when the path loaded them. A slot keeps its fences for life, and
 //! holds its node's current version. So a walk visits every key range once, however the tree changes.
+//!
+//! **INV-IDX-12.** *A walk loads a node only into a slot of the tree, from its newest record.* An inner node that the path keeps
+//! may have left the tree: it was evicted and perhaps loaded again with other slots, or children of it were cut or joined. Its
+//! slots go on to lead to the nodes that are in memory. Where one is not, the walk seeks its key range from the root. A
+//! node knows that it has left, and a walk asks it after it has begun a read (INV-READ-1): so a record that its slots named
+//! when it was asked stays until it was read.
 
 use std::sync::Arc;
 
@@ -45,57 +51,81 @@ impl Path {
 
     /// The key range of the node that the last move failed to read. A move to a neighbour passes over it.
     pub(crate) fn unread(&self) -> Option<Fences<'_>> {
-        self.failed
-            .then(|| self.steps.last().map_or(Fences::ROOT, |(inner, index)| inner.child_fences(*index)))
+        self.failed.then(|| self.wanted())
     }
 
     /// Moves to the target's leaf.
     pub(crate) fn seek(&mut self, tree: &Tree, target: Target<'_>) -> Result<(), IndexError> {
-        self.clear();
-        self.failed = true;
-        let root = tree.nodes.node_of(&tree.root, Fences::ROOT)?;
-        self.descend(&tree.nodes, root, target)
+        loop {
+            self.clear();
+            self.failed = true;
+            let root = tree.nodes.node_of(&tree.root, Fences::ROOT)?;
+            if self.descend(&tree.nodes, root, target)? {
+                return Ok(());
+            }
+        }
     }
 
-    /// Moves to the next leaf in key order.
-    pub(crate) fn next_leaf(&mut self, nodes: &Nodes) -> Result<(), IndexError> {
+    /// Moves to the next leaf in key order; returns its first entry that the walk has not passed.
+    pub(crate) fn next_leaf(&mut self, tree: &Tree) -> Result<usize, IndexError> {
         self.leaf = None;
         self.failed = false;
         while let Some((inner, index)) = self.steps.last_mut() {
-            if *index + 1 < inner.children().len() {
-                *index += 1;
-                self.failed = true;
-                let node = nodes.child_of(inner, *index)?;
-                return self.descend(nodes, node, Target::First);
+            if *index + 1 == inner.children().len() {
+                self.steps.pop();
+                continue;
             }
-            self.steps.pop();
+            *index += 1;
+            self.failed = true;
+            if let Some(node) = tree.nodes.child_once_of(inner, *index)?
+                && self.descend(&tree.nodes, node, Target::First)?
+            {
+                return Ok(0);
+            }
+            let lower = self.wanted().lower.to_vec();
+            self.seek(tree, Target::Key(&lower))?;
+            return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.lower_bound(&lower)));
         }
-        Ok(())
+        Ok(0)
     }
 
-    /// Moves to the previous leaf in key order.
-    pub(crate) fn previous_leaf(&mut self, nodes: &Nodes) -> Result<(), IndexError> {
+    /// Moves to the previous leaf in key order; returns the entry after its last one that the walk has not passed.
+    pub(crate) fn previous_leaf(&mut self, tree: &Tree) -> Result<usize, IndexError> {
         self.leaf = None;
         self.failed = false;
         while let Some((inner, index)) = self.steps.last_mut() {
-            if *index > 0 {
-                *index -= 1;
-                self.failed = true;
-                let node = nodes.child_of(inner, *index)?;
-                return self.descend(nodes, node, Target::Last);
+            if *index == 0 {
+                self.steps.pop();
+                continue;
             }
-            self.steps.pop();
+            *index -= 1;
+            self.failed = true;
+            if let Some(node) = tree.nodes.child_once_of(inner, *index)?
+                && self.descend(&tree.nodes, node, Target::Last)?
+            {
+                return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.count()));
+            }
+            // The child is before another one, so it has an upper fence.
+            let upper = self.wanted().upper.expect("a fence between two children").to_vec();
+            self.seek(tree, Target::Before(&upper))?;
+            return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.lower_bound(&upper)));
         }
-        Ok(())
+        Ok(0)
     }
 
-    fn descend(&mut self, nodes: &Nodes, mut node: Node, target: Target<'_>) -> Result<(), IndexError> {
+    /// The key range of the child that the last step selects.
+    fn wanted(&self) -> Fences<'_> {
+        self.steps.last().map_or(Fences::ROOT, |(inner, index)| inner.child_fences(*index))
+    }
+
+    /// Returns false if a node on the way has left the tree, and a child of it is not in memory: that of the last step.
+    fn descend(&mut self, nodes: &Nodes, mut node: Node, target: Target<'_>) -> Result<bool, IndexError> {
         loop {
             match node {
                 Node::Leaf(leaf) => {
                     self.leaf = Some(leaf);
                     self.failed = false;
-                    return Ok(());
+                    return Ok(true);
                 }
                 Node::Inner(inner) => {
                     let index = match target {
@@ -106,7 +136,10 @@ impl Path {
                     };
                     // The step is pushed before the child is loaded: if that fails, the step names the missing keys.
                     let (inner, index) = self.steps.push_mut((inner, index));
-                    node = nodes.child_of(inner, *index)?;
+                    match nodes.child_once_of(inner, *index)? {
+                        Some(child) => node = child,
+                        None => return Ok(false),
+                    }
                 }
             }
         }

@@ -52,6 +52,7 @@ impl Tree {
 
     /// The leaf whose range contains `key`, loaded if necessary and allowed.
     pub(crate) fn leaf_for(&self, key: &[u8], io: Io) -> Result<Arc<Leaf>, IndexError> {
+        let mut read = None;
         loop {
             let missing = {
                 let guard = epoch::pin();
@@ -61,6 +62,11 @@ impl Tree {
                     Err(missing) => missing,
                 }
             };
+            if read.is_none() {
+                // The slot has to be found after the read began (INV-READ-1).
+                read = Some(self.nodes.begin_read());
+                continue;
+            }
             if let Node::Leaf(leaf) = self.nodes.fetch(&missing)? {
                 return Ok(leaf);
             }
@@ -89,12 +95,10 @@ impl Tree {
     pub(crate) fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         let mut path = Path::default();
         path.seek(self, Target::Key(range.start))?;
-        let mut is_first = true;
+        let mut from = path.leaf().map_or(0, |leaf| leaf.lower_bound(range.start));
         while let Some(leaf) = path.leaf() {
             let is_last = leaf.fences().upper.is_none_or(|upper| !range.ends_after(upper));
             if leaf.max_csn() > than {
-                // A search in a leaf is valid only for keys between its fences.
-                let from = if is_first { leaf.lower_bound(range.start) } else { 0 };
                 let mut entries = (from..leaf.count()).map(|index| leaf.entry(index));
                 if entries.any(|entry| entry.csn > than && (!is_last || range.ends_after(entry.key))) {
                     return Ok(true);
@@ -103,8 +107,7 @@ impl Tree {
             if is_last {
                 break;
             }
-            is_first = false;
-            path.next_leaf(&self.nodes)?;
+            from = path.next_leaf(self)?;
         }
         Ok(false)
     }

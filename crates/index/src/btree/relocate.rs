@@ -37,7 +37,7 @@ impl Tree {
         let rebuilt = writer.finish(leaf.fences().upper, Fill::Even).pop().expect("there is a leaf").leaf;
         let mut touched = Vec::new();
         push_key(&mut touched, key);
-        self.replace(&slot, Node::Leaf(Arc::new(rebuilt)), Some(&touched));
+        self.replace(&slot, Node::leaf(rebuilt, &self.nodes.residency), Some(&touched));
         above.iter().for_each(|slot| slot.mark(DIRTY_BELOW));
         Ok(true)
     }

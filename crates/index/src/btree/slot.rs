@@ -13,22 +13,27 @@
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{self as epoch, Guard};
 use fulgurite_types::Lsn;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::account::DiskState;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
+use crate::memory::{COUNTS_BYTES, IndexMemory};
 
 const TAG_MASK: usize = 3;
 const INNER: usize = 1;
 const ABSENT: usize = 2;
 const _: () = assert!(align_of::<Leaf>() > TAG_MASK && align_of::<Inner>() > TAG_MASK);
+
+/// What a slot takes, whether its node is in memory or not.
+const SLOT_BYTES: usize = size_of::<Slot>() + COUNTS_BYTES;
 
 /// The node is newer than its record.
 pub(crate) const DIRTY: u32 = 1;
@@ -46,29 +51,30 @@ pub(crate) const OUTDATED: u32 = 16;
 /// How many bytes of nodes the slots of one tree hold.
 #[derive(Debug, Default)]
 pub(crate) struct Residency {
+    memory: Arc<IndexMemory>,
     all: AtomicUsize,
     /// Of the nodes that are dirty, or above a dirty one.
     dirty: AtomicUsize,
     /// How many slots of the tree have a node that is on disk only.
     absent: AtomicIsize,
-    /// Of all trees of the store.
-    dirty_of_all: Option<Arc<AtomicUsize>>,
-    /// Whether the tree counts there no more.
+    /// Whether the dirty nodes count in the memory of the store no more.
     has_left: AtomicBool,
 }
 
 impl Residency {
-    /// That of a tree whose store counts the dirty bytes of all trees in `dirty_of_all`.
-    pub(crate) fn new(dirty_of_all: Option<&Arc<AtomicUsize>>) -> Residency {
-        Residency { dirty_of_all: dirty_of_all.cloned(), ..Residency::default() }
+    /// That of a tree whose store counts the memory of all its trees in `memory`.
+    pub(crate) fn new(memory: Option<&Arc<IndexMemory>>) -> Residency {
+        Residency { memory: memory.cloned().unwrap_or_default(), ..Residency::default() }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<IndexMemory> {
+        &self.memory
     }
 
     /// The tree is gone, although references to it may be left: its dirty nodes will not be written.
     pub(crate) fn leave(&self) {
-        if !self.has_left.swap(true, Ordering::Relaxed)
-            && let Some(all) = &self.dirty_of_all
-        {
-            all.fetch_sub(self.dirty_bytes(), Ordering::Relaxed);
+        if !self.has_left.swap(true, Ordering::Relaxed) {
+            self.memory.dirty().fetch_sub(self.dirty_bytes(), Ordering::Relaxed);
         }
     }
 
@@ -95,11 +101,23 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// About how many bytes of memory it takes.
+    /// A leaf, charged until its last holder drops it.
+    pub(crate) fn leaf(mut leaf: Leaf, residency: &Residency) -> Node {
+        leaf.charge_to(&residency.memory);
+        Node::Leaf(Arc::new(leaf))
+    }
+
+    /// An inner node, charged until its last holder drops it.
+    pub(crate) fn inner(mut inner: Inner, residency: &Residency) -> Node {
+        inner.charge_to(&residency.memory);
+        Node::Inner(Arc::new(inner))
+    }
+
+    /// How many bytes of memory it takes.
     fn bytes(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.bytes().len() + size_of::<Leaf>() + size_of::<Slot>(),
-            Node::Inner(inner) => inner.len() + size_of::<Inner>() + 8 * inner.children().len(),
+            Node::Leaf(leaf) => leaf.charged_bytes(),
+            Node::Inner(inner) => inner.charged_bytes(),
         }
     }
 
@@ -195,6 +213,7 @@ impl Slot {
     /// The slot of a node whose newest record is at `lsn`.
     pub(crate) fn on_disk(lsn: Lsn, residency: &Arc<Residency>) -> Slot {
         residency.absent.fetch_add(1, Ordering::Relaxed);
+        residency.memory.slots().fetch_add(SLOT_BYTES, Ordering::Relaxed);
         Slot {
             word: AtomicPtr::new(ptr::without_provenance_mut(ABSENT)),
             lsn: AtomicU64::new(lsn.0),
@@ -288,7 +307,7 @@ impl Slot {
     /// Drops the node from memory. Maintenance only; the node and everything below it is clean.
     pub(crate) fn evict(&self, evictions: usize) {
         assert!(!self.is_dirty(), "dirty nodes stay in memory");
-        *self.disk.lock() = None;
+        *self.disk() = None;
         self.swap(ptr::without_provenance_mut(evictions << 2 | ABSENT));
         self.charge(0);
     }
@@ -299,6 +318,9 @@ impl Slot {
             // SAFETY: the slot owned the word's count, the word has left the slot, and no other thread takes the count
             // over.
             let node = unsafe { Node::from_word(old) };
+            if let Node::Inner(inner) = &node {
+                inner.leave();
+            }
             epoch::pin().defer(move || drop(node));
         }
     }
@@ -308,6 +330,9 @@ impl Slot {
         let was_retired = self.flags.fetch_or(RETIRED, Ordering::Relaxed) & RETIRED != 0;
         self.charge(0);
         self.count_dirty(0);
+        if let Ok(Node::Inner(inner)) = self.node() {
+            inner.leave();
+        }
         if !was_retired {
             self.residency.absent.fetch_sub(1, Ordering::Relaxed);
         }
@@ -316,6 +341,7 @@ impl Slot {
     fn charge(&self, bytes: usize) {
         let old = self.charged.swap(bytes, Ordering::Relaxed);
         self.residency.all.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
+        self.residency.memory.placed().fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
         let absent = isize::from(bytes == 0) - isize::from(old == 0);
         if absent != 0 {
             self.residency.absent.fetch_add(absent, Ordering::Relaxed);
@@ -327,10 +353,8 @@ impl Slot {
         let old = self.dirty_bytes.swap(bytes, Ordering::Relaxed);
         let change = (bytes as usize).wrapping_sub(old as usize);
         self.residency.dirty.fetch_add(change, Ordering::Relaxed);
-        if let Some(all) = &self.residency.dirty_of_all
-            && !self.residency.has_left.load(Ordering::Relaxed)
-        {
-            all.fetch_add(change, Ordering::Relaxed);
+        if !self.residency.has_left.load(Ordering::Relaxed) {
+            self.residency.memory.dirty().fetch_add(change, Ordering::Relaxed);
         }
     }
 
@@ -356,8 +380,8 @@ impl Slot {
 
     /// The accounts of the newest record; `None` while the node is as it was loaded. Maintenance only, so the lock is
     /// uncontended.
-    pub(crate) fn disk(&self) -> parking_lot::MutexGuard<'_, Option<Box<DiskState>>> {
-        self.disk.lock()
+    pub(crate) fn disk(&self) -> DiskGuard<'_> {
+        DiskGuard { disk: self.disk.lock(), memory: &self.residency.memory, charged: 0 }.counted()
     }
 
     pub(crate) fn mark(&self, flags: u32) {
@@ -391,9 +415,52 @@ impl Slot {
     }
 }
 
+/// Access to what a slot remembers of its record. Its bytes are charged anew when it is dropped.
+pub(crate) struct DiskGuard<'a> {
+    disk: MutexGuard<'a, Option<Box<DiskState>>>,
+    memory: &'a IndexMemory,
+    charged: usize,
+}
+
+impl DiskGuard<'_> {
+    fn bytes(&self) -> usize {
+        self.disk.as_ref().map_or(0, |disk| disk.memory_bytes())
+    }
+
+    fn counted(mut self) -> Self {
+        self.charged = self.bytes();
+        self
+    }
+}
+
+impl Drop for DiskGuard<'_> {
+    fn drop(&mut self) {
+        let change = self.bytes().wrapping_sub(self.charged);
+        if change != 0 {
+            self.memory.slots().fetch_add(change, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Deref for DiskGuard<'_> {
+    type Target = Option<Box<DiskState>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.disk
+    }
+}
+
+impl DerefMut for DiskGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.disk
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         self.retire();
+        *self.disk() = None;
+        self.residency.memory.slots().fetch_sub(SLOT_BYTES, Ordering::Relaxed);
         let word = *self.word.get_mut();
         if word.addr() & TAG_MASK != ABSENT {
             // SAFETY: the slot owns the word's count, and no `Ref` is left, because each borrows the slot.

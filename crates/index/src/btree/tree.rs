@@ -51,10 +51,10 @@ impl Tree {
         if let Err(violations) = options.validate() {
             panic!("{}", violations.join("; "));
         }
-        let residency = Arc::new(Residency::new(store.dirty_bytes()));
+        let residency = Arc::new(Residency::new(store.memory()));
         let root_slot = Slot::on_disk(root, &residency);
         if root.is_null() {
-            root_slot.replace(Node::Leaf(Arc::new(Leaf::empty(table))));
+            root_slot.replace(Node::leaf(Leaf::empty(table), &residency));
             root_slot.set_clean();
         }
         let nodes = Nodes { table, store, residency, len: LenEstimate::new(root.is_null()) };

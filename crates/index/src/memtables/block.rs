@@ -4,11 +4,13 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use fulgurite_types::{Csn, Lsn, TableId, limits, seal_checksum};
 
 use super::node::{HEIGHT_MAX, LINK_BYTES, Node, NodeRef, key_prefix, node_words};
+use crate::memory::IndexMemory;
 use crate::version::VersionFlags;
 use fulgurite_types::sync::AtomicPtr;
 
@@ -30,6 +32,8 @@ pub(super) struct BlockHeader {
     pub below: *mut BlockHeader,
     pub entries_total: u64,
     pub bytes_total: u64,
+    /// Where it counts once its memtable is gone and a reader holds it; null before. Owns a reference.
+    lent_in: *const IndexMemory,
 }
 
 const HEADER_WORDS: usize = size_of::<BlockHeader>() / 8;
@@ -203,6 +207,7 @@ impl BlockBuilder {
             below: ptr::null_mut(),
             entries_total: 0,
             bytes_total: 0,
+            lent_in: ptr::null(),
         };
         let first = words.as_mut_ptr().cast::<BlockHeader>();
         // SAFETY: `with_words` kept the first HEADER_WORDS words for the header; the vector is not used again.
@@ -348,9 +353,38 @@ pub(super) unsafe fn release(header: NonNull<BlockHeader>) {
             return;
         }
         fence(Ordering::Acquire);
+        let lent_in = (*header.as_ptr()).lent_in;
+        if !lent_in.is_null() {
+            uncount(header, &Arc::from_raw(lent_in));
+        }
         let (len, capacity) = ((*header.as_ptr()).len_words, (*header.as_ptr()).capacity_words);
         drop(Vec::from_raw_parts(header.as_ptr().cast::<u64>(), len, capacity));
     }
+}
+
+/// Gives the reference of a memtable back, whose block counts in `memory`: for as long as readers hold it.
+///
+/// # Safety
+/// As of [`release`]; the block was counted, and the caller is the memtable that adopted it.
+pub(super) unsafe fn release_counted(header: NonNull<BlockHeader>, memory: &Arc<IndexMemory>) {
+    // SAFETY: the caller's reference keeps the block alive. It alone writes the field, before it gives its reference back,
+    // and the field is read only by the one that gives back the last reference, after the acquire fence.
+    unsafe {
+        if (*header.as_ptr()).references.load(Ordering::Acquire) == 1 {
+            uncount(header, memory);
+        } else {
+            (*header.as_ptr()).lent_in = Arc::into_raw(Arc::clone(memory));
+        }
+        release(header);
+    }
+}
+
+/// # Safety
+/// The block is alive.
+unsafe fn uncount(header: NonNull<BlockHeader>, memory: &IndexMemory) {
+    // SAFETY: the caller's promise; the capacity never changes.
+    let bytes = unsafe { (*header.as_ptr()).capacity_words } * 8;
+    memory.memtables().fetch_sub(bytes, Ordering::Relaxed);
 }
 
 /// The nodes of an applied block in the order in which they were pushed.

@@ -5,7 +5,7 @@
 //! the size that its memtable is expected to need; one that outgrows it continues in a filter eight times as large.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const LINE_BYTES: usize = 64;
 const ENTRIES_PER_LINE: u64 = 32;
@@ -18,6 +18,7 @@ const LEVELS: usize = 4;
 #[repr(align(64))]
 struct Line([AtomicU64; 8]);
 
+/// An empty memtable's filter takes no memory.
 pub(super) struct Filter {
     levels: [OnceLock<Box<[Line]>>; LEVELS],
     first_lines: u64,
@@ -55,9 +56,7 @@ impl Filter {
     pub fn new(entries: u64) -> Filter {
         let lines = usize::try_from(entries.div_ceil(ENTRIES_PER_LINE)).unwrap_or(usize::MAX);
         let lines = lines.clamp(FIRST_LINES_MIN, FIRST_LINES_MAX);
-        let filter = Filter { levels: Default::default(), first_lines: lines as u64 };
-        filter.levels[0].get_or_init(|| std::iter::repeat_with(Line::default).take(lines).collect());
-        filter
+        Filter { levels: Default::default(), first_lines: lines as u64 }
     }
 
     /// Whether the key may have been added; `false` is certain.
@@ -72,11 +71,17 @@ impl Filter {
     }
 
     /// The level that takes new entries when the memtable has `entries`, including them. If a larger level cannot be
-    /// allocated, the filter does without it: more false positives, nothing else.
-    pub fn level(&self, entries: u64) -> FilterLevel<'_> {
+    /// allocated, the filter does without it: more false positives, nothing else. What it allocates is added to `memory`.
+    pub fn level(&self, entries: u64, memory: &AtomicUsize) -> FilterLevel<'_> {
+        let count = |lines: &[Line]| _ = memory.fetch_add(size_of_val(lines), Ordering::Relaxed);
         let mut capacity = self.first_lines * ENTRIES_PER_LINE;
-        let mut lines = self.levels[0].get().expect("the first level is made with the filter");
         let mut level_lines = self.first_lines;
+        let mut lines = self.levels[0].get_or_init(|| {
+            let first: Box<[Line]> =
+                std::iter::repeat_with(Line::default).take(level_lines as usize).collect();
+            count(&first);
+            first
+        });
         for level in &self.levels[1..] {
             if entries <= capacity {
                 break;
@@ -89,7 +94,10 @@ impl Filter {
                     break;
                 }
                 larger.resize_with(level_lines as usize, Line::default);
-                level.get_or_init(|| larger.into_boxed_slice());
+                level.get_or_init(|| {
+                    count(&larger);
+                    larger.into_boxed_slice()
+                });
             }
             lines = level.get().expect("it was made above");
         }
@@ -136,20 +144,22 @@ mod tests {
     fn few_false_positives_and_no_false_negative_as_it_grows() {
         for expected in [0, 1_000_000] {
             let filter = Filter::new(expected);
+            let memory = AtomicUsize::new(0);
             for i in 0..1_000_000u64 {
-                filter.level(i + 1).add(hash(i));
+                filter.level(i + 1, &memory).add(hash(i));
                 if [1_000, 30_000, 200_000, 999_999].contains(&i) {
                     assert!((0..=i).step_by(7).all(|i| filter.may_contain(hash(i))));
                     let wrong = (0..100_000).filter(|j| filter.may_contain(hash(1 << 40 | j))).count();
                     assert!(wrong < 2_000, "{wrong} of 100,000 at {i} entries, {expected} expected");
                 }
             }
+            assert_eq!(memory.into_inner(), filter.bytes());
         }
     }
 
     #[test]
-    fn an_empty_one_is_small() {
-        assert_eq!(Filter::new(0).bytes(), 4096);
+    fn an_empty_one_takes_nothing() {
+        assert_eq!(Filter::new(1_000_000).bytes(), 0);
         assert!(!Filter::new(0).may_contain(hash(1)));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_types::{Csn, Lsn};
@@ -13,6 +15,7 @@ use super::merge_source::MemtableSource;
 use super::node::{NodeRef, Position};
 use super::recovered::RecoveredBatch;
 use super::skip_list::SkipList;
+use crate::memory::{COUNTS_BYTES, IndexMemory};
 use fulgurite_types::sync::AtomicPtr;
 
 /// The versions of the commits in `(start, boundary]`, ordered by (key ascending, CSN descending).
@@ -24,7 +27,11 @@ pub struct Memtable {
     filter: Filter,
     /// The newest of the blocks that it owns; each points to the one before it.
     blocks: AtomicPtr<BlockHeader>,
+    memory: Arc<IndexMemory>,
 }
+
+/// What an empty one takes.
+const EMPTY_BYTES: usize = size_of::<Memtable>() + COUNTS_BYTES;
 
 // SAFETY: the blocks that the raw pointers point to are Send and Sync, owned by the memtable, and freed when it is
 // dropped.
@@ -33,13 +40,16 @@ unsafe impl Send for Memtable {}
 unsafe impl Sync for Memtable {}
 
 impl Memtable {
-    pub(super) fn new(start: Csn, entries: u64) -> Memtable {
+    pub(super) fn new(start: Csn, entries: u64, memory: &Arc<IndexMemory>) -> Memtable {
+        let list = SkipList::new();
+        memory.memtables().fetch_add(EMPTY_BYTES + list.head_bytes(), Relaxed);
         Memtable {
             start,
             boundary: AtomicU64::new(Csn::MAX.0),
-            list: SkipList::new(),
+            list,
             filter: Filter::new(entries),
             blocks: AtomicPtr::new(ptr::null_mut()),
+            memory: Arc::clone(memory),
         }
     }
 
@@ -68,7 +78,7 @@ impl Memtable {
         self.top().map_or(0, |block| block.entries_total)
     }
 
-    /// How many bytes of memory its blocks and its filter take.
+    /// How many bytes of memory its blocks and its filter take, which grow with what it holds.
     pub fn bytes(&self) -> u64 {
         self.top().map_or(0, |block| block.bytes_total) + self.filter.bytes() as u64
     }
@@ -81,6 +91,7 @@ impl Memtable {
     /// Takes ownership of a block, so that its nodes live as long as the memtable.
     fn adopt(&self, block: Block) -> NonNull<BlockHeader> {
         let (entries, bytes) = (block.entries() as u64, block.bytes() as u64);
+        self.memory.memtables().fetch_add(bytes as usize, Relaxed);
         let block = block.into_raw();
         let mut below = self.blocks.load(Ordering::Acquire);
         loop {
@@ -113,7 +124,7 @@ impl Memtable {
         let block = self.adopt(block);
         // SAFETY: the memtable owns the block now, and `stamp` is over.
         let nodes = unsafe { block::nodes(block) };
-        let filter = self.filter.level(self.entries());
+        let filter = self.filter.level(self.entries(), self.memory.memtables());
         let mut finger = self.list.finger();
         for node in nodes {
             filter.add(node.hash_before_linking());
@@ -133,7 +144,7 @@ impl Memtable {
         for block in blocks {
             self.adopt(block);
         }
-        let filter = self.filter.level(self.entries());
+        let filter = self.filter.level(self.entries(), self.memory.memtables());
         let mut finger = self.list.finger();
         for (i, entry) in order.iter().enumerate() {
             if let Some(later) = order.get(i + 2 * AHEAD) {
@@ -180,13 +191,15 @@ impl Memtable {
 
 impl Drop for Memtable {
     fn drop(&mut self) {
+        let own_bytes = EMPTY_BYTES + self.list.head_bytes() + self.filter.bytes();
+        self.memory.memtables().fetch_sub(own_bytes, Relaxed);
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
             // SAFETY: the memtable owns one reference to each of its blocks and alone follows `below`; it reads `below`
             // before it gives the reference back.
             unsafe {
                 next = block.as_ref().below;
-                block::release(block);
+                block::release_counted(block, &self.memory);
             }
         }
     }

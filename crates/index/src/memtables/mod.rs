@@ -68,9 +68,12 @@ use cursor_slot::CursorSlots;
 pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
 use list::{CurrentList, MemtableList};
 
+use crate::memory::IndexMemory;
+
 /// The memtables of a table: its recent versions.
 pub struct Memtables {
     list: CurrentList,
+    memory: Arc<IndexMemory>,
     /// Dropped memtables that a reader may still use. Maintenance frees them, so that no reader frees a million blocks.
     /// The lock also serializes replacing the list.
     retired: Mutex<Vec<Arc<Memtable>>>,
@@ -82,13 +85,23 @@ pub struct Memtables {
 impl Memtables {
     /// One empty, mutable memtable.
     pub fn new() -> Memtables {
-        Memtables::with_capacity(0)
+        Memtables::counted_in(Arc::default())
+    }
+
+    /// Like [`Memtables::new`]; their memory counts in `memory`, until the last reader has dropped what it holds of them.
+    pub fn counted_in(memory: Arc<IndexMemory>) -> Memtables {
+        Memtables::with(0, memory)
     }
 
     /// Like [`Memtables::new`], with a filter for about `entries` versions from the start.
     pub fn with_capacity(entries: u64) -> Memtables {
-        let first = Arc::new(Memtable::new(Csn::ZERO, entries));
+        Memtables::with(entries, Arc::default())
+    }
+
+    fn with(entries: u64, memory: Arc<IndexMemory>) -> Memtables {
+        let first = Arc::new(Memtable::new(Csn::ZERO, entries, &memory));
         Memtables {
+            memory,
             list: CurrentList::new(MemtableList::new(vec![first])),
             retired: Mutex::new(Vec::new()),
             empty_ranges: EmptyRanges::default(),
@@ -136,7 +149,7 @@ impl Memtables {
             return false;
         }
         newest.close(boundary);
-        let opened = Arc::new(Memtable::new(boundary, newest.entries()));
+        let opened = Arc::new(Memtable::new(boundary, newest.entries(), &self.memory));
         let memtables = std::iter::once(opened).chain(list.newest_first().iter().cloned()).collect();
         self.list.replace(MemtableList::new(memtables));
         drop(retired);

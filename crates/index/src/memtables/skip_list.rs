@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use fulgurite_types::{Csn, TableId};
 
 use super::block::{Block, BlockBuilder, NodeFields};
-use super::node::{HEIGHT_MAX, Node, NodeRef, Position};
+use super::node::{HEIGHT_MAX, Node, NodeRef, Position, node_words};
 use crate::version::VersionFlags;
 use fulgurite_types::sync::AtomicUsize;
 
 pub(super) struct SkipList {
     /// Owns the head, the node before all others.
-    _head_block: Block,
+    head_block: Block,
     head: NodeRef<'static>,
     /// How many levels have nodes; may lag, which only costs time.
     height: AtomicUsize,
@@ -29,7 +29,7 @@ pub(super) struct Finger<'a> {
 
 impl SkipList {
     pub fn new() -> SkipList {
-        let mut builder = BlockBuilder::with_words(TableId::CATALOG, 64 + HEIGHT_MAX * 8);
+        let mut builder = BlockBuilder::with_words(TableId::CATALOG, node_words(HEIGHT_MAX, 0, 0));
         let fields = NodeFields {
             key: &[],
             hash: 0,
@@ -45,7 +45,12 @@ impl SkipList {
         // SAFETY: the block no longer moves its nodes, and the list owns it for as long as it uses the head.
         let head = unsafe { NodeRef::new(head) };
         head.link(0).store(ptr::null_mut(), Ordering::Relaxed);
-        SkipList { _head_block: block, head, height: AtomicUsize::new(1) }
+        SkipList { head_block: block, head, height: AtomicUsize::new(1) }
+    }
+
+    /// How many bytes of memory the head takes.
+    pub fn head_bytes(&self) -> usize {
+        self.head_block.bytes()
     }
 
     pub fn finger(&self) -> Finger<'_> {

@@ -73,7 +73,7 @@ impl<S: Base> Table<S> {
         Table {
             id,
             options,
-            memtables: Memtables::new(),
+            memtables: Memtables::counted_in(base.memory()),
             range_deletes: Arc::new(RangeDeletes::new()),
             base,
             merging: FairMutex::new(()),

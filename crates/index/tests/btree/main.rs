@@ -3,6 +3,7 @@
 mod accounts;
 mod bulk;
 mod damage;
+mod evicting;
 mod golden;
 mod leaving;
 mod model;

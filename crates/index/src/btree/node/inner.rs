@@ -2,6 +2,7 @@
 //! [`Slot`]s instead of the children's LSNs; it never changes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
 
@@ -10,6 +11,7 @@ use super::leaf_check::check_length;
 use super::search::{self, SlotBytes};
 use crate::NodeKind;
 use crate::btree::slot::{Residency, Slot};
+use crate::memory::{COUNTS_BYTES, Charge, IndexMemory};
 
 /// Bytes of a child's LSN.
 const CHILD_BYTES: usize = 8;
@@ -22,6 +24,8 @@ pub(crate) struct Inner {
     heap_at: usize,
     prefix_len: usize,
     children: Box<[Arc<Slot>]>,
+    charge: Option<Charge>,
+    has_left: AtomicBool,
 }
 
 /// A child on its way into an inner node.
@@ -77,7 +81,16 @@ impl Inner {
             body.put_bytes(&child.lower);
         }
         let children = children.iter().map(|child| Arc::clone(&child.slot)).collect();
-        Inner { body: body.into_boxed_slice(), level, slots_at, heap_at, prefix_len, children }
+        Inner {
+            body: body.into_boxed_slice(),
+            level,
+            slots_at,
+            heap_at,
+            prefix_len,
+            children,
+            charge: None,
+            has_left: AtomicBool::new(false),
+        }
     }
 
     /// Decodes the body of the node with these fences and level; also returns the tree's entry count that it carries.
@@ -114,7 +127,31 @@ impl Inner {
         }
         let (level, entries) = (header.level, header.extra);
         let (body, children) = (bytes.into_boxed_slice(), children.into_boxed_slice());
-        Ok((Inner { body, level, slots_at, heap_at, prefix_len, children }, entries))
+        let charge = None;
+        let has_left = AtomicBool::new(false);
+        Ok((Inner { body, level, slots_at, heap_at, prefix_len, children, charge, has_left }, entries))
+    }
+
+    /// The node leaves its slot, or its slot the tree.
+    pub(crate) fn leave(&self) {
+        self.has_left.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the node has left the tree: readers that kept it may still use the children that are in memory.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::SeqCst)
+    }
+
+    /// Charges its bytes to `memory` until it is dropped. Its slots are charged themselves.
+    pub(crate) fn charge_to(&mut self, memory: &Arc<IndexMemory>) {
+        let children = self.children.len() * size_of::<Arc<Slot>>();
+        let bytes = size_of::<Inner>() + COUNTS_BYTES + self.body.len() + children;
+        self.charge = Some(Charge::new(memory, bytes));
+    }
+
+    /// How many bytes of memory are charged for it.
+    pub(crate) fn charged_bytes(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
     /// The body of this node's record, with `entries` as the tree's entry count, that names the children's records at

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, Writer};
 
 use super::entry::{Entry, PRUNABLE_FLAGS};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, fence_prefix, len_u16, len_u32};
 use super::search::{self, SlotBytes};
+use crate::memory::{COUNTS_BYTES, Charge, IndexMemory};
 use crate::{NodeKind, VersionFlags, VersionRef};
 
 /// A resident leaf: entries ordered by key, then by CSN, newest first.
@@ -20,6 +22,7 @@ pub struct Leaf {
     max_csn: Csn,
     may_be_pruned: bool,
     origin: Option<Box<Origin>>,
+    charge: Option<Charge>,
 }
 
 /// The records that a leaf was loaded from.
@@ -86,7 +89,17 @@ impl Leaf {
         let may_be_pruned = flags & PRUNABLE_FLAGS != 0;
         let bytes = bytes.into_boxed_slice();
         let count = count as usize;
-        Leaf { bytes, heap_at, slots_at, count, prefix_len, max_csn, may_be_pruned, origin: None }
+        Leaf {
+            bytes,
+            heap_at,
+            slots_at,
+            count,
+            prefix_len,
+            max_csn,
+            may_be_pruned,
+            origin: None,
+            charge: None,
+        }
     }
 
     /// The leaf over a validated body ([`super::leaf_check`]) with this header, whose entries have all these flags together.
@@ -101,6 +114,7 @@ impl Leaf {
             max_csn: header.max_csn,
             may_be_pruned: flags & PRUNABLE_FLAGS != 0,
             origin: None,
+            charge: None,
         };
         let fences = leaf.fences();
         leaf.prefix_len = fence_prefix(fences.lower, fences.upper);
@@ -115,6 +129,20 @@ impl Leaf {
     pub(crate) fn with_origin(mut self, origin: Origin) -> Leaf {
         self.origin = Some(Box::new(origin));
         self
+    }
+
+    /// Charges its bytes to `memory` until it is dropped.
+    pub(crate) fn charge_to(&mut self, memory: &Arc<IndexMemory>) {
+        let origin = self.origin.as_ref().map_or(0, |origin| {
+            size_of::<Origin>() + origin.delta.as_ref().map_or(0, |delta| delta.keys.capacity())
+        });
+        let bytes = size_of::<Leaf>() + COUNTS_BYTES + self.bytes.len() + origin;
+        self.charge = Some(Charge::new(memory, bytes));
+    }
+
+    /// How many bytes of memory are charged for it.
+    pub(crate) fn charged_bytes(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::bytes)
     }
 
     pub(crate) fn origin(&self) -> Option<&Origin> {

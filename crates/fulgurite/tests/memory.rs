@@ -1,0 +1,63 @@
+//! What an open database takes of memory: this process counts its allocations.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use fulgurite::env::sim::SimEnv;
+use fulgurite::{Database, Options};
+
+static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
+
+struct Counting;
+
+// SAFETY: it passes every call to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Merges everything, and writes checkpoints until nothing of former ones is left.
+fn settle(db: &Database) {
+    for _ in 0..3 {
+        db.checkpoint().unwrap();
+        while db.maintain().unwrap() {}
+    }
+}
+
+/// With its name, its row in the catalog, and what the simulated disk keeps of it.
+#[test]
+fn a_table_that_is_not_written_takes_little() {
+    const TABLES: u64 = 2_000;
+    let options = Options { background: false, ..Options::default() };
+    let db = Database::open_with(SimEnv::new(1), "/db", options, |_| {}).unwrap();
+    db.create_table("first").unwrap();
+    let before = ALLOCATED.load(Ordering::Relaxed);
+    let bytes_each = || (ALLOCATED.load(Ordering::Relaxed) - before) as u64 / TABLES;
+    for n in 0..TABLES {
+        db.create_table(&format!("t{n}")).unwrap();
+    }
+    settle(&db);
+    assert!(bytes_each() < 4_500, "an empty table takes {} bytes", bytes_each());
+    for n in 0..TABLES {
+        db.table(&format!("t{n}")).unwrap().put(b"key", b"value").unwrap();
+    }
+    settle(&db);
+    let memory = db.stats().memory;
+    assert!(bytes_each() < 5_500, "a table of one row takes {} bytes, {memory:?}", bytes_each());
+    assert!(
+        memory.total_bytes() < TABLES * bytes_each() && memory.memtable_bytes < TABLES * 500,
+        "{memory:?}"
+    );
+}
