@@ -8,24 +8,22 @@ use super::node::delta::LeafDelta;
 use super::node::format::{Fences, Header};
 use super::node::inner::Inner;
 use super::node::leaf::{Leaf, Origin};
-use super::slot::{Absent, Node, Slot};
+use super::slot::{Node, Slot};
 use super::tree::Nodes;
 use crate::{IndexError, NodeKind};
 
 /// A node that a thread needs and that is on disk.
 pub(crate) struct Missing {
     slot: Arc<Slot>,
-    absent: Absent,
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
     level: Option<u8>,
 }
 
 impl Missing {
-    pub(crate) fn new(slot: &Arc<Slot>, absent: Absent, fences: &Fences<'_>) -> Box<Missing> {
+    pub(crate) fn new(slot: &Arc<Slot>, fences: &Fences<'_>) -> Box<Missing> {
         Box::new(Missing {
             slot: Arc::clone(slot),
-            absent,
             lower: fences.lower.to_vec(),
             upper: fences.upper.map(<[u8]>::to_vec),
             level: fences.level,
@@ -43,14 +41,14 @@ impl Nodes {
     pub(crate) fn fetch(&self, missing: &Missing) -> Result<Node, IndexError> {
         let Missing { slot, lower, upper, level, .. } = missing;
         let fences = Fences { lower, upper: upper.as_deref(), level: *level };
-        self.fetch_slot(slot, missing.absent, fences)
+        self.fetch_slot(slot, fences)
     }
 
     /// The slot's node, loaded if necessary. The slot is in the tree: the caller holds its lock, or it is the root.
     pub(crate) fn node_of(&self, slot: &Slot, fences: Fences<'_>) -> Result<Node, IndexError> {
-        slot.node().or_else(|absent| {
+        slot.node().or_else(|_| {
             let _read = self.begin_read();
-            self.fetch_slot(slot, absent, fences)
+            self.fetch_slot(slot, fences)
         })
     }
 
@@ -63,34 +61,35 @@ impl Nodes {
     /// the inner node has left the tree: the slot may name an old record, and eviction does not find it (INV-IDX-12).
     pub(crate) fn child_once_of(&self, inner: &Inner, index: usize) -> Result<Option<Node>, IndexError> {
         let slot = &inner.children()[index];
-        let absent = match slot.node() {
-            Ok(node) => return Ok(Some(node)),
-            Err(absent) => absent,
-        };
+        if let Ok(node) = slot.node() {
+            return Ok(Some(node));
+        }
         let _read = self.begin_read();
         if inner.has_left() {
             return Ok(None);
         }
-        self.fetch_slot(slot, absent, inner.child_fences(index)).map(Some)
+        self.fetch_slot(slot, inner.child_fences(index)).map(Some)
     }
 
-    /// The caller has begun a read, after which the slot was found in the tree (INV-READ-1).
-    fn fetch_slot(&self, slot: &Slot, mut absent: Absent, fences: Fences<'_>) -> Result<Node, IndexError> {
+    /// Of all threads that miss a node one reads it. The caller has begun a read, after which the slot was found in the tree
+    /// (INV-READ-1).
+    fn fetch_slot(&self, slot: &Slot, fences: Fences<'_>) -> Result<Node, IndexError> {
         loop {
-            let read = self.read(slot.lsn(), &fences);
-            if let Ok(node) = &read
-                && slot.install(absent, node.clone())
-            {
-                if fences.level.is_none() {
-                    self.len.learn(node);
-                }
-                return read;
-            }
-            // Another thread was faster; an old record may even have been freed meanwhile.
-            match slot.node() {
+            let load = self.loads.begin(slot);
+            let absent = match slot.node() {
                 Ok(node) => return Ok(node),
-                Err(now) if now.is(absent) => return read,
-                Err(now) => absent = now,
+                Err(absent) => absent,
+            };
+            if load.is_none() {
+                // The load that this thread waited for failed, or the node was evicted since.
+                continue;
+            }
+            let node = self.read(slot.lsn(), &fences)?;
+            if slot.install(absent, node.clone()) {
+                if fences.level.is_none() {
+                    self.len.learn(&node);
+                }
+                return Ok(node);
             }
         }
     }

@@ -34,6 +34,7 @@ mod evict;
 mod join;
 mod leave;
 mod load;
+mod loads;
 mod merge;
 mod merge_leaf;
 pub(crate) mod node;

@@ -42,9 +42,9 @@ impl Tree {
                     slot = &inner.children()[index];
                     parent = Some((inner, index));
                 }
-                Loaded::Absent(absent) => {
+                Loaded::Absent(_) => {
                     let fences = parent.map_or(Fences::ROOT, |(inner, index)| inner.child_fences(index));
-                    return Err(Missing::new(slot, absent, &fences));
+                    return Err(Missing::new(slot, &fences));
                 }
             }
         }

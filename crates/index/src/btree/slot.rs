@@ -188,13 +188,6 @@ pub(crate) enum Loaded<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absent(*mut u8);
 
-impl Absent {
-    /// Whether both identify the same eviction.
-    pub(crate) fn is(self, other: Absent) -> bool {
-        self.0 == other.0
-    }
-}
-
 /// A stable reference to a child.
 pub(crate) struct Slot {
     word: AtomicPtr<u8>,

@@ -7,6 +7,7 @@ use fulgurite_types::sync::{FairMutex, Mutex};
 use fulgurite_types::{Lsn, TableId};
 
 use super::evict::ClockHand;
+use super::loads::Loads;
 use super::node::leaf::Leaf;
 use super::options::BTreeOptions;
 use super::slot::{Node, Residency, Slot};
@@ -29,6 +30,7 @@ pub(crate) struct Nodes {
     pub table: TableId,
     pub store: Arc<dyn NodeStore>,
     pub residency: Arc<Residency>,
+    pub loads: Loads,
     pub len: LenEstimate,
 }
 
@@ -57,7 +59,8 @@ impl Tree {
             root_slot.replace(Node::leaf(Leaf::empty(table), &residency));
             root_slot.set_clean();
         }
-        let nodes = Nodes { table, store, residency, len: LenEstimate::new(root.is_null()) };
+        let (loads, len) = (Loads::default(), LenEstimate::new(root.is_null()));
+        let nodes = Nodes { table, store, residency, loads, len };
         Tree {
             root: Arc::new(root_slot),
             nodes,

@@ -1,9 +1,11 @@
 //! Cursors over nodes that are evicted meanwhile.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use fulgurite_index::{Base, BaseCursor};
-use fulgurite_types::Csn;
+use fulgurite_index::{Base, BaseCursor, IndexError, Io, NodeKind, NodeStore, StoreError};
+use fulgurite_types::{Csn, Lsn};
 
 use super::support::*;
 
@@ -123,4 +125,50 @@ fn a_cursor_passes_each_key_once_while_leaves_are_joined_cut_and_evicted() {
         }
         assert!(forward.key().is_none() && backward.key().is_none());
     }
+}
+
+/// A store whose reads take so long that all threads miss a node before the first of them has it.
+struct Slow(std::sync::Arc<MemStore>);
+
+impl NodeStore for Slow {
+    fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
+        std::thread::sleep(Duration::from_millis(100));
+        self.0.read_node(lsn)
+    }
+
+    fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
+        self.0.write_node(kind, body)
+    }
+
+    fn node_bytes(&self, body_len: usize) -> u32 {
+        self.0.node_bytes(body_len)
+    }
+}
+
+#[test]
+fn all_that_miss_a_node_share_one_read_and_a_failed_one_is_tried_again() {
+    let store = MemStore::new();
+    let tree =
+        fulgurite_index::btree::BTree::empty(TABLE, std::sync::Arc::new(Slow(store.clone())), small_nodes());
+    merge(&tree, &batch(30, 1), &rules(1, &[]));
+    tree.write_out().unwrap();
+    assert_eq!(tree.evict(0), 0);
+    let all_get = || {
+        let barrier = std::sync::Barrier::new(8);
+        let get = |_| {
+            barrier.wait();
+            tree.get(&key(7), Csn(1), Io::Allowed).map(|version| version.is_some())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|n| scope.spawn(move || get(n))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    store.fail_reads.store(true, Ordering::Relaxed);
+    assert!(all_get().iter().all(|found| matches!(found, Err(IndexError::Store { .. }))));
+    store.fail_reads.store(false, Ordering::Relaxed);
+    store.reads.store(0, Ordering::Relaxed);
+    assert!(all_get().iter().all(|found| matches!(found, Ok(true))));
+    // A root and a leaf.
+    assert_eq!(store.reads.load(Ordering::Relaxed), 2);
 }
