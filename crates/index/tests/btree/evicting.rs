@@ -132,7 +132,7 @@ struct Slow(std::sync::Arc<MemStore>);
 
 impl NodeStore for Slow {
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
         self.0.read_node(lsn)
     }
 
