@@ -60,6 +60,10 @@ impl Env for CountingEnv {
         self.below().random_u64()
     }
 
+    fn memory_bytes(&self) -> Option<u64> {
+        self.below().memory_bytes()
+    }
+
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
         self.below().spawn(name, body)
     }

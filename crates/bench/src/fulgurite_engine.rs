@@ -59,7 +59,7 @@ impl Engine for FulguriteEngine {
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
         let missing = self.missing.map(|missing| format!("it has no {missing} yet"));
         let level = durability_of(level).err().map(str::to_string);
-        let unbounded = "it does not bound its memory yet: it keeps what was read".to_string();
+        let unbounded = "this program does not set its memory budget yet".to_string();
         missing.or(level).or(needs.bounded_memory.then_some(unbounded))
     }
 

@@ -46,6 +46,10 @@ pub trait Env: fmt::Debug + Send + Sync + 'static {
     fn clock(&self) -> &dyn Clock;
     /// An unpredictable number: for database identities, skip list heights.
     fn random_u64(&self) -> u64;
+    /// How much memory this process may use, if that is known.
+    fn memory_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Starts a named thread. Fails if the operating system refuses one.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>>;
 }

@@ -1,5 +1,5 @@
 //! The threads of an open database, and when they have work: the *merger* merges memtables, the *checkpointer* writes
-//! checkpoints, frees segments, and looks at the free space.
+//! checkpoints, frees segments, and looks at the free space, and one evicts nodes ([`crate::eviction`]).
 //!
 //! Each sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
 //! [`TICK`]. The wakers are:
@@ -7,6 +7,7 @@
 //!   that is awake;
 //! - a committer that waits for merging: [`Engine::wait_for_maintenance`];
 //! - a checkpoint on another thread, which retires segments;
+//! - a reader or a merge that needs memory while it is tight, which wakes eviction;
 //! - the closer.
 //!
 //! Work that has to wait for a flush of the log or for a reader is tried again after a [`TICK`]. Work that failed is
@@ -44,7 +45,7 @@ struct Worker {
     panicked: &'static str,
 }
 
-static WORKERS: [Worker; 2] = [
+static WORKERS: [Worker; 3] = [
     Worker {
         name: "fulgurite-merge",
         signal: |wakeups| &wakeups.merger,
@@ -57,6 +58,12 @@ static WORKERS: [Worker; 2] = [
         round: Engine::checkpoint_round,
         panicked: "the checkpointer panicked",
     },
+    Worker {
+        name: "fulgurite-evict",
+        signal: |wakeups| &wakeups.evictor,
+        round: Engine::evict_round,
+        panicked: "the thread that evicts nodes panicked",
+    },
 ];
 
 /// The signals to the threads.
@@ -64,6 +71,7 @@ static WORKERS: [Worker; 2] = [
 pub(crate) struct Wakeups {
     merger: Signal,
     checkpointer: Signal,
+    evictor: Signal,
     /// How many times transactions wrote chunks ahead.
     chunks: AtomicU64,
     stop: AtomicBool,
@@ -78,6 +86,11 @@ impl Wakeups {
     /// The same for the checkpointer.
     pub fn wake_checkpointer(&self) {
         self.checkpointer.wake();
+    }
+
+    /// The same for eviction, if it sleeps.
+    pub fn wake_evictor(&self) {
+        self.evictor.wake_asleep();
     }
 
     /// A commit got its CSN: wakes the threads that rest, to look whether work is due.
@@ -107,6 +120,7 @@ impl Background {
                 }
             }
         }
+        engine.memory.set_thread(true);
         Ok(background)
     }
 
@@ -114,6 +128,7 @@ impl Background {
     pub fn stop(self) {
         let wakeups = &self.engine.wakeups;
         wakeups.stop.store(true, Ordering::SeqCst);
+        self.engine.memory.set_thread(false);
         let _hurry = self.engine.pacing.hurry();
         for (worker, _) in &self.threads {
             (worker.signal)(wakeups).wake();

@@ -188,8 +188,8 @@ impl Catalog {
     }
 
     /// The memory of the trees and memtables of all tables.
-    pub fn memory(&self) -> &IndexMemory {
-        self.root.index.base().memory()
+    pub fn memory(&self) -> Arc<IndexMemory> {
+        self.root.index.base().memory().clone()
     }
 
     /// At most the bytes of nodes that are to be written, of all tables.

@@ -14,6 +14,7 @@
 //! | [`Pacing`] | how fast a checkpoint goes, and whom it slows |
 //! | [`LogGrowth`] | how much log no checkpoint covers |
 //! | [`Room`] | admission by the free space of the disk |
+//! | [`Memory`] | the memory budget, and where the clock of eviction is |
 //!
 //! [`Values`] and [`Wakeups`] have no state of the database. The clock, the counters, the hooks, the progress and the
 //! environment are handed to the owners and belong to none.
@@ -24,6 +25,7 @@
 //! 3. `Merger::has_ended`, for reading, over the merge of a memtable, under 2 if a checkpoint merges; then the table's
 //!    lock for merging and purging; then, for one step of either or of a write-out, the lock of its tree. Under 2, too:
 //!    the superblock, while it is written; the space, for a moment, and over the renaming and removing of freed segments.
+//!    Eviction holds its clock over a step, and under it the lock of a tree, but not over a read or a write.
 //! 4. A table's gate, the stripes of keys ([`crate::commit::latches`]), the deadlines: a commit holds them from its
 //!    validation until it is applied, or until it has its number. A pruner takes the deadlines under 2 or 3, for a moment.
 //! 5. The locks of the log, under any of these: they have an order of their own (`crates/log/src/stream/mod.rs`).
@@ -54,6 +56,7 @@ use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::counters::Counters;
 use crate::error::OrError;
+use crate::eviction::Memory;
 use crate::files::Files;
 use crate::hooks::Hooks;
 use crate::merger::Merger;
@@ -102,6 +105,7 @@ pub(crate) struct Engine {
     pub progress: Arc<Progress>,
     /// Wakes the threads of the background.
     pub wakeups: Wakeups,
+    pub memory: Memory,
     /// Declared last: the lock of the directory is kept until no other owner is left.
     pub files: Arc<Files>,
 }

@@ -60,6 +60,7 @@ mod deleted_ranges;
 pub mod dump;
 mod engine;
 mod error;
+mod eviction;
 mod expiry;
 mod files;
 #[cfg(feature = "fuzzing")]

@@ -234,7 +234,7 @@ impl Engine {
     fn checkpoint_is_due(&self) -> bool {
         self.checkpointer.try_lock().is_some_and(|checkpointer| {
             checkpointer.bound_segments();
-            checkpointer.is_due()
+            self.memory.take_wanted() || checkpointer.is_due()
         })
     }
 
@@ -318,7 +318,8 @@ impl Engine {
         // No other thread commits meanwhile: there is nothing to spread a checkpoint over.
         let _hurry = self.pacing.hurry();
         let written = self.checkpoint_round()?.worked;
-        Ok(log.or_error()? | merged | written)
+        let evicted = self.evict_round()?.worked;
+        Ok(log.or_error()? | merged | written | evicted)
     }
 
     /// The last step of opening, before the database serves: frees the segments that earlier lives left dead, and pays

@@ -47,6 +47,14 @@ pub struct Options {
     /// again and again before they have written their checkpoint, opening writes it itself: after twice the log at
     /// which one begins, or after eight such lives. From 1 MiB to 64 GiB. Default 256 MiB.
     pub checkpoint_log_bytes: u64,
+    /// The memory budget, in bytes: for nodes of trees, memtables and log buffers together. `None`: a quarter of what the
+    /// control group of the process (version 1 or 2) or else the machine allows, 256 MiB if that is not known. Nodes give
+    /// way: clean ones first, then dirty ones, which are written for it. What values and cursors of the program hold counts
+    /// until they are dropped. When that is not enough, reads that load nodes, and merges, wait, for a tenth of a second
+    /// at most. It bounds other options: `memtable_bytes_max` to a thirty-second and `checkpoint_log_bytes` to a quarter of
+    /// it. Open transactions (`transaction_bytes_max` each), long values while they are read, and the replay of a log
+    /// from before are not in it. At least 16 MiB and twice `log_buffer_bytes`. Default `None`.
+    pub memory_bytes: Option<usize>,
     /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
     /// MiB.
     pub log_buffer_bytes: usize,
@@ -100,6 +108,8 @@ pub struct ResearchOptions {
     pub waiting: Waiting,
     /// How long after a commit an idle log writes a durable mark. Default 10 ms.
     pub mark_idle: Duration,
+    /// Evict all that can be evicted, whatever the budget, whenever eviction looks: for tests. Default false.
+    pub evict_everything: bool,
 }
 
 impl Default for ResearchOptions {
@@ -108,9 +118,24 @@ impl Default for ResearchOptions {
             flush_scheme: FlushScheme::default(),
             waiting: Waiting::default(),
             mark_idle: Duration::from_millis(10),
+            evict_everything: false,
         }
     }
 }
+
+/// The least memory budget without log buffers, in bytes.
+const MEMORY_BYTES_LEAST: usize = 16 << 20;
+
+/// The default budget is this part of what the process may use, ...
+const MEMORY_SHARE: u64 = 4;
+/// ... and so many bytes if that is not known.
+const MEMORY_BYTES_UNKNOWN: u64 = 256 << 20;
+
+/// A memtable takes at most this part of the budget: a table has eight.
+const MEMTABLE_SHARE: usize = 32;
+
+/// The log that no checkpoint covers, from which opening builds memtables, is at most this part of the budget.
+const LOG_SHARE: u64 = 4;
 
 /// The least [`Options::transaction_bytes_max`].
 pub(crate) const TRANSACTION_BYTES_MAX_LEAST: usize = 1 << 20;
@@ -124,6 +149,7 @@ impl Default for Options {
             leaf_bytes: 8 * 1024,
             memtable_bytes_max: 16 << 20,
             checkpoint_log_bytes: 256 << 20,
+            memory_bytes: None,
             log_buffer_bytes: 8 << 20,
             durability: Durability::default(),
             direct_io: true,
@@ -138,6 +164,24 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The least memory budget.
+    pub(crate) fn memory_bytes_least(&self) -> usize {
+        MEMORY_BYTES_LEAST.saturating_add(self.log_buffer_bytes.saturating_mul(2))
+    }
+
+    /// The memory budget where the process may use `allowed` bytes.
+    pub(crate) fn memory_budget(&self, allowed: Option<u64>) -> usize {
+        let share = allowed.map_or(MEMORY_BYTES_UNKNOWN, |allowed| allowed / MEMORY_SHARE);
+        let default = || usize::try_from(share).unwrap_or(usize::MAX).max(self.memory_bytes_least());
+        self.memory_bytes.unwrap_or_else(default)
+    }
+
+    /// Bounds the options that are to be less than a part of the memory budget.
+    pub(crate) fn bound_by(&mut self, budget: usize) {
+        self.memtable_bytes_max = self.memtable_bytes_max.min(budget / MEMTABLE_SHARE);
+        self.checkpoint_log_bytes = self.checkpoint_log_bytes.min(budget as u64 / LOG_SHARE);
+    }
+
     /// Checks every setting and reports all violations at once.
     pub fn validate(&self) -> Result<()> {
         let mut violations = Vec::new();
@@ -157,6 +201,12 @@ impl Options {
             TRANSACTION_BYTES_MAX_LEAST as u64,
             64 << 30,
         );
+        if let Some(bytes) = self.memory_bytes.filter(|bytes| *bytes < self.memory_bytes_least()) {
+            violations.push(format!(
+                "memory_bytes is {bytes}, the least is {}: 16 MiB, and twice log_buffer_bytes",
+                self.memory_bytes_least()
+            ));
+        }
         if self.inline_bytes_max > self.leaf_bytes / 2 {
             violations.push(format!(
                 "inline_bytes_max is {}, more than half of leaf_bytes, which is {}",

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::space::Space;
 use crate::space::view::{SpaceStats, Viewed};
 
-/// The last error of maintenance: of merging, of a checkpoint, of freeing segments, or of asking for the free space.
+/// The last error of maintenance: of merging, of eviction, of a checkpoint, of freeing segments, or of asking for the free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceError {
@@ -81,6 +81,8 @@ pub(crate) struct Progress {
     pub merging: Failures,
     /// Of checkpoints, of freeing segments, of asking for the free space.
     pub checkpointing: Failures,
+    /// Of writing leaves to evict them.
+    pub evicting: Failures,
 }
 
 /// The failures of rounds of one kind of work.
@@ -98,7 +100,7 @@ impl Progress {
 
     /// The last error; one of work that still fails, if there is one.
     pub fn last_error(&self) -> Option<MaintenanceError> {
-        let errors = [&self.merging, &self.checkpointing].map(Failures::last);
+        let errors = [&self.merging, &self.checkpointing, &self.evicting].map(Failures::last);
         errors.into_iter().flatten().max_by_key(|error| (error.rounds > 0, error.at_ms))
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_index::IndexMemory;
 use fulgurite_log::{CommitLog, FlushScheme, LogStats, SegmentInfo, Stream};
 use fulgurite_types::Csn;
 
@@ -87,7 +86,7 @@ pub struct Stats {
     pub epoch: u32,
     /// Tables, the catalog not counted.
     pub tables: u64,
-    /// The memory of trees and memtables.
+    /// The memory budget, and what takes of it.
     pub memory: MemoryStats,
     /// Memory of the memtables: versions that are not merged yet.
     pub memtable_bytes: u64,
@@ -149,9 +148,8 @@ pub struct Stats {
     pub log: LogStats,
 }
 
-/// The memory that trees and memtables take, counted from allocation to release, in use by the
-/// database or held by the program. Log buffers
-/// ([`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes)) and open transactions are not in it.
+/// The memory budget ([`Options::memory_bytes`](crate::Options::memory_bytes)) and what takes of it, counted from allocation to
+/// release, in use by the database or held by the program.
 ///
 /// ```
 /// # fn main() -> fulgurite::Result<()> {
@@ -159,13 +157,15 @@ pub struct Stats {
 /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
 /// db.table("users")?.put("alice", "1")?;
 /// let memory = db.stats().memory;
-/// assert!(memory.memtable_bytes > 0 && memory.total_bytes() >= memory.memtable_bytes);
+/// assert!(memory.memtable_bytes > 0 && memory.total_bytes() <= memory.budget_bytes);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
+    /// The budget.
+    pub budget_bytes: u64,
     /// Bytes of the nodes of trees: leaves with their values, and inner nodes.
     pub node_bytes: u64,
     /// Bytes of those of them that no tree has any more: values, cursors and transactions of the program hold them, and, for
@@ -176,21 +176,22 @@ pub struct MemoryStats {
     pub slot_bytes: u64,
     /// Bytes of memtables, with those that are merged and still read, and of the commits' versions that values hold.
     pub memtable_bytes: u64,
+    /// Bytes of log buffers.
+    pub other_bytes: u64,
+    /// How many nodes were evicted since the database was opened.
+    pub evicted_nodes: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+    /// How many dirty leaves were written so that they could be evicted.
+    pub leaves_written_to_evict: u64,
+    /// How often a read from disk or a merge had to wait for memory.
+    pub waits: u64,
 }
 
 impl MemoryStats {
-    fn of(memory: &IndexMemory) -> MemoryStats {
-        MemoryStats {
-            node_bytes: memory.node_bytes() as u64,
-            lent_bytes: memory.lent_bytes() as u64,
-            slot_bytes: memory.slot_bytes() as u64,
-            memtable_bytes: memory.memtable_bytes() as u64,
-        }
-    }
-
-    /// All of it.
+    /// All that is used.
     pub fn total_bytes(&self) -> u64 {
-        self.node_bytes + self.slot_bytes + self.memtable_bytes
+        self.node_bytes + self.slot_bytes + self.memtable_bytes + self.other_bytes
     }
 }
 
@@ -329,7 +330,7 @@ impl Stats {
             maintenance_error: progress.last_error(),
             epoch: engine.log.epoch().0,
             tables: engine.tables.count() as u64,
-            memory: MemoryStats::of(engine.tables.memory()),
+            memory: engine.memory.stats(),
             memtable_bytes: active.sum(|table| table.index.memtables().bytes()),
             memtable_entries: active.sum(|table| table.index.memtables().entries()),
             oldest_snapshot: snapshots.first().copied(),

@@ -12,15 +12,16 @@ use common::images::{Plan, Tally, against, at_each_operation};
 use common::model::History;
 use common::tap::{Observer, Tap};
 use common::workload::Workload;
+use fulgurite::Options;
 use fulgurite::env::sim::SimEnv;
 
 /// Runs the session on `tap`, built from an observer; returns the tally of crashes.
-fn session(plan: &Plan, tap: impl FnOnce(&Arc<SimEnv>, Observer) -> Arc<Tap>) -> Tally {
+fn session(plan: &Plan, options: Options, tap: impl FnOnce(&Arc<SimEnv>, Observer) -> Arc<Tap>) -> Tally {
     let tally = Arc::new(Mutex::new(Tally::default()));
     let history = Arc::new(Mutex::new(History::default()));
     let sim = SimEnv::new(plan.seed);
     let observer = at_each_operation(plan.clone(), tally.clone(), against(history.clone()));
-    let db = common::open(tap(&sim, observer)).unwrap();
+    let db = common::open_as(tap(&sim, observer), options).unwrap();
     let mut workload = Workload::new(db, &sim, &history, plan.seed).unwrap();
     workload.run(160, true).unwrap();
     let log = workload.db.log_stats();
@@ -36,13 +37,20 @@ fn session(plan: &Plan, tap: impl FnOnce(&Arc<SimEnv>, Observer) -> Arc<Tap>) ->
 #[test]
 fn every_change_of_the_disk_may_be_the_last() {
     let plan = Plan::from_env("--test crash_every_step", 4, 1);
-    session(&plan, Tap::new).conclude(1);
+    session(&plan, common::options(), Tap::new).conclude(1);
+}
+
+/// Dirty leaves are written, and evicted, between all steps: no checkpoint names their records yet.
+#[test]
+fn every_change_of_the_disk_may_be_the_last_while_dirty_leaves_are_evicted() {
+    let plan = Plan::from_env("--test crash_every_step", 8, 1);
+    session(&plan, common::evicting(), Tap::new).conclude(1);
 }
 
 /// The canary: on a disk that only claims to sync, commits must be found missing.
 #[test]
 fn a_disk_that_lies_is_caught() {
     let plan = Plan { test: "", seed: 1, stride: 60, images: 2 };
-    let tally = session(&plan, Tap::lying);
+    let tally = session(&plan, common::options(), Tap::lying);
     assert!(!tally.failures.is_empty(), "{} images of a disk that never syncs were all fine", tally.images);
 }

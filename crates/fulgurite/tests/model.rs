@@ -183,6 +183,12 @@ fn random_operations_read_like_the_model() {
     run_all("whatever_is_done", 120, |_| common::options(), |_| {});
 }
 
+/// Each read comes from disk, and each step leaves records that only memory refers to.
+#[test]
+fn whatever_is_done_nodes_may_be_evicted() {
+    run_all("evicting", 120, |_| common::evicting(), |_| {});
+}
+
 /// Another combination of legal options at each of many openings.
 #[test]
 fn extreme_options_read_like_the_model() {

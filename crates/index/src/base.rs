@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, DecodeError, DiskReads, KeySpan, Lsn, TableId};
 
 use crate::memory::IndexMemory;
-use crate::pass::{WriteOut, WriteOutReport};
+use crate::pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
 use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 
 /// Stores node records: the engine's implementation writes them to the bulk stream of its log.
@@ -184,8 +184,8 @@ pub trait Base: Send + Sync {
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;
 
-    /// Merges the next keys of a sorted batch, until about `bytes_max` bytes of leaves are rebuilt or the batch ends:
-    /// then every reader finds its versions here. Idempotent: a version that the base already has (same key and CSN) is
+    /// Merges the next keys of a sorted batch, at least one of them, until about `bytes_max` bytes of leaves are rebuilt, or
+    /// the next one needs a read from disk, or the batch ends: then every reader finds its versions here. Idempotent: a version that the base already has (same key and CSN) is
     /// dropped. After an error the batch has to be merged from its beginning.
     fn merge_some(
         &self,
@@ -203,14 +203,23 @@ pub trait Base: Send + Sync {
         bytes_max: usize,
     ) -> Result<Option<Vec<u8>>, IndexError>;
 
-    /// Merges a whole batch at once.
+    /// Merges a whole batch.
     fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
-        self.merge_some(batch, rules, usize::MAX)
+        while batch.peek_key().is_some() {
+            self.merge_some(batch, rules, usize::MAX)?;
+        }
+        Ok(())
     }
 
-    /// Prunes a whole range at once.
+    /// Prunes a whole range.
     fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
-        self.purge_some(range, rules, usize::MAX).map(|_| ())
+        let mut start = range.start.to_vec();
+        while let Some(next) =
+            self.purge_some(KeySpan::new(start.as_slice(), range.end), rules, usize::MAX)?
+        {
+            start = next;
+        }
+        Ok(())
     }
 
     /// Begins a pass that writes the base out: what it writes holds at least what was merged before this call.
@@ -253,6 +262,21 @@ pub trait Base: Send + Sync {
     /// Drops clean nodes from memory, least recently used first where known, until at most `resident_bytes_max` are
     /// resident; returns how many are. Dirty nodes stay.
     fn evict(&self, resident_bytes_max: usize) -> usize;
+
+    /// One step of eviction, from where the last one ended: drops clean nodes that were not read for a while, and writes
+    /// dirty leaves so that it can drop them. Readers do not wait for it, and merges not for its writes.
+    ///
+    /// # Errors
+    /// Leaves could not be written. Clean nodes were dropped, and the next step goes on after those that were looked at.
+    fn evict_some(&self, step: &EvictionStep) -> Result<Evicted, IndexError> {
+        let _ = step;
+        Ok(Evicted { is_round_over: true, ..Evicted::default() })
+    }
+
+    /// Whether eviction has nothing to look at.
+    fn is_evicted(&self) -> bool {
+        true
+    }
 
     /// Whether a version of `key` has an extent at `lsn`.
     fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError>;

@@ -17,5 +17,5 @@ pub use base::{
     PruneRules, StoreError,
 };
 pub use memory::IndexMemory;
-pub use pass::{WriteOut, WriteOutReport};
+pub use pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

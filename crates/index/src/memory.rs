@@ -1,21 +1,82 @@
 //! How much memory the trees and memtables of a store take: counted from allocation to release, not as long as a tree or a table
 //! points to it. A leaf that left its tree counts while a value, a cursor or a reader's epoch holds it.
+//!
+//! And the budget that they share with what else the store counts in it. Eviction begins somewhat below the budget
+//! ([`IndexMemory::is_tight`]), and ends further below. Above it those wait that load nodes, or build them
+//! ([`IndexMemory::wait_for_room`]).
+//!
+//! **INV-MEM-1.** *No thread waits for memory that only it, or a thread that waits for it, can give back.* A wait ends when there is room,
+//! when eviction has found nothing to give back, and in any case after [`WAIT_MAX`]: so whatever is held over it, all go on. A
+//! reader holds no lock and no epoch over it; a merge holds the lock for merging of its table, which eviction does not take.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fulgurite_types::sync::{Condvar, Mutex};
 
 /// What the allocator adds to a reference-counted allocation: both counts.
 pub(crate) const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
-/// The memory of a store's trees and of the memtables over them, in bytes.
-#[derive(Debug, Default)]
+/// How long a thread waits for memory at most, in naps.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+const NAPS: u32 = 10;
+
+/// Eviction begins when the rest of the budget is one part in so many, and ends when it is twice that.
+const REST_SHARE: usize = 16;
+
+/// Called when memory is tight.
+type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// The memory of a store's trees and of the memtables over them, in bytes, and its budget.
+#[derive(Default)]
 pub struct IndexMemory {
     nodes: AtomicUsize,
     placed: AtomicUsize,
     dirty: AtomicUsize,
     slots: AtomicUsize,
     memtables: AtomicUsize,
+    others: AtomicUsize,
+    budget: Budget,
+}
+
+struct Budget {
+    bytes: AtomicUsize,
+    /// Whether eviction may give something back.
+    gives: AtomicBool,
+    waits: AtomicU64,
+    waiting: Mutex<()>,
+    /// Signalled when eviction gave something back, or found that it cannot.
+    changed: Condvar,
+    waker: OnceLock<Waker>,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget {
+            bytes: AtomicUsize::new(usize::MAX),
+            gives: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+            waiting: Mutex::new(()),
+            changed: Condvar::new(),
+            waker: OnceLock::new(),
+        }
+    }
+}
+
+impl fmt::Debug for IndexMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IndexMemory")
+            .field("nodes", &self.node_bytes())
+            .field("lent", &self.lent_bytes())
+            .field("dirty", &self.dirty_bytes())
+            .field("slots", &self.slot_bytes())
+            .field("memtables", &self.memtable_bytes())
+            .field("others", &self.others)
+            .field("budget", &self.budget_bytes())
+            .finish()
+    }
 }
 
 impl IndexMemory {
@@ -42,6 +103,94 @@ impl IndexMemory {
     /// Memtables with their filters, merged ones that are still read too, and commits' versions that readers hold.
     pub fn memtable_bytes(&self) -> usize {
         self.memtables.load(Ordering::Relaxed)
+    }
+
+    /// What else is counted in the budget: its owner adds and subtracts.
+    pub fn others(&self) -> &AtomicUsize {
+        &self.others
+    }
+
+    /// All that is counted.
+    pub fn used_bytes(&self) -> usize {
+        self.node_bytes() + self.slot_bytes() + self.memtable_bytes() + self.others.load(Ordering::Relaxed)
+    }
+
+    /// The budget; `usize::MAX` unless [`IndexMemory::set_budget`] was called.
+    pub fn budget_bytes(&self) -> usize {
+        self.budget.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the budget, in bytes.
+    pub fn set_budget(&self, bytes: usize) {
+        self.budget.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Has `waker` called, without a lock of a tree, when a node is going to be loaded or built while memory is tight. Only
+    /// the first call counts.
+    pub fn set_waker(&self, waker: impl Fn() + Send + Sync + 'static) {
+        _ = self.budget.waker.set(Box::new(waker));
+    }
+
+    /// Whether eviction has to give something back.
+    pub fn is_tight(&self) -> bool {
+        let budget = self.budget_bytes();
+        self.used_bytes() > budget - budget / REST_SHARE
+    }
+
+    /// How many bytes eviction has to give back before it ends.
+    pub fn excess_bytes(&self) -> usize {
+        let budget = self.budget_bytes();
+        self.used_bytes().saturating_sub(budget - budget / REST_SHARE * 2)
+    }
+
+    /// Has eviction begin if memory is tight.
+    pub fn look(&self) {
+        if self.is_tight()
+            && let Some(waker) = self.budget.waker.get()
+        {
+            waker();
+        }
+    }
+
+    /// Eviction gave something back, or found that it cannot.
+    pub fn set_gives(&self, gives: bool) {
+        self.budget.gives.store(gives, Ordering::Relaxed);
+        drop(self.budget.waiting.lock());
+        self.budget.changed.notify_all();
+    }
+
+    /// Waits while more than the budget is used, and eviction gives something back (INV-MEM-1).
+    #[inline]
+    pub fn wait_for_room(&self) {
+        if self.is_tight() {
+            self.wait_while_over();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.used_bytes() > self.budget_bytes() && self.budget.gives.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn wait_while_over(&self) {
+        self.look();
+        if !self.is_over() {
+            return;
+        }
+        self.budget.waits.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..NAPS {
+            self.look();
+            let mut waiting = self.budget.waiting.lock();
+            if !self.is_over() {
+                return;
+            }
+            self.budget.changed.wait_for(&mut waiting, WAIT_MAX / NAPS);
+        }
+    }
+
+    /// How often a thread waited for memory.
+    pub fn waits(&self) -> u64 {
+        self.budget.waits.load(Ordering::Relaxed)
     }
 
     pub(crate) fn placed(&self) -> &AtomicUsize {

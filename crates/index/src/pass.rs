@@ -84,3 +84,29 @@ pub struct WriteOutReport {
     /// How many records of each [`crate::NodeKind`] were written.
     pub records_written: [u64; 4],
 }
+
+/// What one step of eviction may do: it ends with whatever is used up first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvictionStep {
+    /// How many bytes of nodes it is to give back; those of leaves that it writes count.
+    pub bytes: usize,
+    /// At how many slots it looks.
+    pub slots: usize,
+    /// Bytes of dirty leaves that it may write to give them back. Once they are used up, dirty leaves stay.
+    pub write_bytes: usize,
+}
+
+/// What one step of eviction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evicted {
+    /// Bytes of the nodes that are no longer in the tree's memory. Values and cursors may hold some of them.
+    pub bytes: usize,
+    /// How many nodes.
+    pub nodes: u64,
+    /// How many nodes were passed by because they were read.
+    pub spared: u64,
+    /// How many dirty leaves were written.
+    pub written_leaves: u64,
+    /// Whether the clock came to the end of the tree: the next step begins with its first leaf.
+    pub is_round_over: bool,
+}

@@ -77,10 +77,17 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
         "memory": {
+            "budget_bytes": stats.memory.budget_bytes,
+            "total_bytes": stats.memory.total_bytes(),
             "node_bytes": stats.memory.node_bytes,
             "lent_bytes": stats.memory.lent_bytes,
             "slot_bytes": stats.memory.slot_bytes,
             "memtable_bytes": stats.memory.memtable_bytes,
+            "other_bytes": stats.memory.other_bytes,
+            "evicted_nodes": stats.memory.evicted_nodes,
+            "evicted_bytes": stats.memory.evicted_bytes,
+            "leaves_written_to_evict": stats.memory.leaves_written_to_evict,
+            "waits": stats.memory.waits,
         },
         "clock": {
             "state": clock_state(stats).0,

@@ -9,6 +9,7 @@ mod disk;
 mod file;
 mod filesystem;
 mod lock;
+mod memory;
 mod process;
 mod random;
 
@@ -48,6 +49,10 @@ impl Env for RealEnv {
 
     fn random_u64(&self) -> u64 {
         random::random_u64()
+    }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        memory::memory_bytes()
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {

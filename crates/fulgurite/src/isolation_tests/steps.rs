@@ -21,6 +21,8 @@ fn options() -> Options {
         inline_bytes_max: 60,
         memtable_bytes_max: 64 << 10,
         background: false,
+        // Dirty leaves are written between the steps of a checkpoint, too.
+        research: crate::ResearchOptions { evict_everything: true, ..Default::default() },
         ..Options::default()
     }
 }
@@ -78,6 +80,7 @@ impl World {
             }
             while engine.merge_all().unwrap() {}
         }
+        (0..random.below(6)).for_each(|_| _ = self.db.engine().evict_round().unwrap());
     }
 
     /// What a crash now leaves is all that was committed, and it is sound; also after another checkpoint, and a crash

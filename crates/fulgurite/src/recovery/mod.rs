@@ -44,6 +44,7 @@ use crate::counters::Counters;
 use crate::database::{FIRST_EPOCH, LOG_NAME};
 use crate::engine::Engine;
 use crate::error::OrError;
+use crate::eviction::Memory;
 use crate::files::Files;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
@@ -102,6 +103,9 @@ pub(crate) fn open_engine(
     let read_only = options.read_only;
     options.create &= !read_only;
     options.background &= !read_only;
+    let allowed = env.memory_bytes();
+    let budget = options.memory_budget(allowed);
+    options.bound_by(budget);
     let (home, lock) = enter(env.disk(), dir, &options)?;
     let mut recovered = recover(&env, &*home, &options, progress)?;
     let found = recovered.superblock.current().clone();
@@ -112,6 +116,11 @@ pub(crate) fn open_engine(
     }
     let report = recovered.report.clone();
     let engine = build(env, home, lock, options, recovered);
+    engine.memory.begin(budget, &engine.options);
+    if allowed.is_some_and(|allowed| budget as u64 > allowed) {
+        let path = engine.files.path.display();
+        tracing::warn!(%path, budget, allowed, "the memory budget is larger than what the process may use");
+    }
     if !read_only {
         engine.pay_debt_of_former_lives()?;
     }
@@ -151,16 +160,15 @@ fn build(
     let Restored { tables, accounts, chain, lists, disk_reads } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
-    let clock = Arc::new(clock);
     let (hooks, progress) = (Arc::new(Hooks::new()), Arc::new(Progress::default()));
-    let files = Arc::new(Files::new(home, lock));
+    let (clock, files) = (Arc::new(clock), Arc::new(Files::new(home, lock)));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
     let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let checks = space.checks();
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
-    let pacing = Arc::new(Pacing::new());
-    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes));
+    let growth = LogGrowth::new(log.clone(), options.checkpoint_log_bytes);
+    let (pacing, growth) = (Arc::new(Pacing::new()), Arc::new(growth));
     let owners =
         Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
@@ -194,6 +202,7 @@ fn build(
         growth,
         counters: Counters::new(),
         wakeups: Wakeups::default(),
+        memory: Memory::new(tables.memory()),
         env,
         options,
         unproven,

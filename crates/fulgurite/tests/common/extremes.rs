@@ -28,6 +28,7 @@ pub fn options(seed: u64) -> Options {
             flush_scheme: [FlushScheme::Combined, FlushScheme::Aggregated, FlushScheme::OwnLsn]
                 [one_of(&[0, 1, 2]) as usize],
             waiting: [Waiting::Block, Waiting::SpinThenBlock][one_of(&[0, 1]) as usize],
+            evict_everything: one_of(&[0, 1]) == 1,
         },
         ..Options::default()
     }

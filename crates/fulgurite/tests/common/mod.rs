@@ -16,7 +16,7 @@ pub mod workload;
 use std::sync::Arc;
 
 use fulgurite::env::Env;
-use fulgurite::{Database, Options, Result};
+use fulgurite::{Database, Options, ResearchOptions, Result};
 
 /// The directory of the simulated database.
 pub const PATH: &str = "/db";
@@ -33,6 +33,12 @@ pub fn options() -> Options {
         background: false,
         ..Options::default()
     }
+}
+
+/// The same with no memory for nodes: all of them are evicted, dirty leaves are written, between any two steps.
+pub fn evicting() -> Options {
+    let research = ResearchOptions { evict_everything: true, ..ResearchOptions::default() };
+    Options { research, ..options() }
 }
 
 /// Opens the database of an environment.

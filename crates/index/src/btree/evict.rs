@@ -1,17 +1,32 @@
-//! Drops clean nodes from memory: a clock over the leaves, then inner nodes without resident children.
+//! Eviction: a clock over the slots of a tree, in steps. It drops clean nodes from memory, and writes dirty leaves so that
+//! they can be dropped.
 //!
-//! An inner node with a resident child stays, because only that child's slot knows the child's changes. Dirty nodes
-//! stay. A leaf that was read since the clock last passed gets a second chance.
+//! A node that was read since the hand last came by stays, and stays once more when the hand comes again: leaves that are read
+//! often outlive those that a scan reads once, which have no such mark when they were loaded. (A clock with two chances and
+//! probation; S3-FIFO, Yang and others, SOSP 2023, has the same in queues.)
+//!
+//! An inner node with a child in memory stays, because only that child's slot knows the child's changes. A dirty inner
+//! node stays until a checkpoint has written it, and so does a root that is a leaf: a checkpoint sees by its root that a
+//! tree has changed.
+//!
+//! **INV-IDX-13.** *A record that eviction wrote is live for the next write-out, and its bytes are in the next report.* A
+//! step of eviction is one of a pass of its own (INV-IDX-11): it picks leaves under the lock, writes them without, and
+//! installs the records of those whose slots still have the record with which they were picked. All nodes above them become
+//! outdated, so the next write-out names the records, and the root is dirty until then. The changes of the accounts stay
+//! with the tree until a write-out takes them: no segment that was written since the last checkpoint began is freed before.
+
+use std::sync::Arc;
 
 use super::node::inner::Inner;
-use super::slot::{Node, Residency, Slot};
+use super::pick::Picked;
+use super::slot::{Node, Slot};
 use super::tree::Tree;
+use crate::{Evicted, EvictionStep, IndexError, WriteOut};
 
-/// At most how many rounds a call makes over the leaves alone. A round evicts each clean leaf whose reference bit is
-/// clear, and clears the others' bits. One more round also evicts inner nodes without resident children.
+/// At most how many rounds [`Tree::evict`] makes: two in which a node may be spared, and the one that takes it.
 const ROUNDS: usize = 3;
 
-/// The state of the clock between two calls.
+/// The state of the clock between two steps.
 #[derive(Default)]
 pub(crate) struct ClockHand {
     /// The key at which it stopped.
@@ -19,84 +34,152 @@ pub(crate) struct ClockHand {
     evictions: usize,
 }
 
-struct Clock<'a> {
-    residency: &'a Residency,
-    bytes_max: usize,
-    /// The key to start from; nothing before it is evicted.
-    start: Option<Vec<u8>>,
-    takes_inner: bool,
+/// A step of the clock.
+struct Sweep<'a> {
+    tree: &'a Tree,
     hand: &'a mut ClockHand,
+    step: EvictionStep,
+    picked: Vec<Picked>,
+    evicted: Evicted,
+    /// The lower fence of the slot at which the step ended.
+    ended_at: Option<Vec<u8>>,
 }
 
 impl Tree {
     /// See [`crate::Base::evict`].
     pub(crate) fn evict(&self, bytes_max: usize) -> usize {
-        let hand = &mut self.maintenance.lock().clock;
         let residency = &*self.nodes.residency;
-        let start = Some(std::mem::take(&mut hand.at));
-        let mut clock = Clock { residency, bytes_max, start, takes_inner: false, hand };
-        for round in 0..=ROUNDS {
-            if clock.is_done() {
+        self.maintenance.lock().clock.at.clear();
+        for _ in 0..ROUNDS {
+            let bytes = residency.bytes().saturating_sub(bytes_max);
+            if bytes == 0 {
                 break;
             }
-            clock.takes_inner = round == ROUNDS;
-            clock.visit(&self.root);
-            if !clock.is_done() {
-                // Wrap: the next round starts with the first leaf.
-                clock.start = None;
-                clock.hand.at.clear();
-            }
+            let step = EvictionStep { bytes, slots: usize::MAX, write_bytes: 0 };
+            self.evict_some(&step).unwrap_or_else(|_| unreachable!("nothing was written"));
         }
         residency.bytes()
     }
-}
 
-impl Clock<'_> {
-    fn is_done(&self) -> bool {
-        self.residency.bytes() <= self.bytes_max
+    /// See [`crate::Base::evict_some`].
+    pub(crate) fn evict_some(&self, step: &EvictionStep) -> Result<Evicted, IndexError> {
+        let (mut evicted, picked, mut pass) = {
+            let maintenance = &mut *self.maintenance.lock();
+            let (evicted, picked) = self.sweep(step, &mut maintenance.clock);
+            if picked.is_empty() {
+                return Ok(evicted);
+            }
+            maintenance.passes += 1;
+            (evicted, picked, WriteOut::new(maintenance.passes))
+        };
+        let outcome = self.write_step(&picked, &mut pass);
+        let mut maintenance = self.maintenance.lock();
+        for Picked { slot, .. } in &picked {
+            // It may have changed, or been read, while it was written.
+            if slot.is_resident() && !slot.is_dirty() && !slot.is_retired() && !slot.take_chance() {
+                maintenance.clock.evict(slot, &mut evicted);
+            }
+        }
+        evicted.written_leaves += pass.records_written.iter().sum::<u64>();
+        outcome.map(|()| evicted)
     }
 
-    fn visit(&mut self, slot: &Slot) {
-        match slot.node_unmarked() {
-            Ok(Node::Leaf(_)) => self.visit_leaf(slot),
+    fn sweep(&self, step: &EvictionStep, hand: &mut ClockHand) -> (Evicted, Vec<Picked>) {
+        let from = std::mem::take(&mut hand.at);
+        let mut sweep = Sweep {
+            tree: self,
+            hand,
+            step: *step,
+            picked: Vec::new(),
+            evicted: Evicted::default(),
+            ended_at: None,
+        };
+        match self.root.node_unmarked() {
             Ok(Node::Inner(inner)) => {
-                self.visit_children(&inner);
-                let has_resident_child = inner.children().iter().any(|child| child.is_resident());
-                if self.takes_inner && !self.is_done() && !slot.is_dirty() && !has_resident_child {
-                    self.evict(slot);
-                }
+                sweep.visit_children(&inner, &from);
+                sweep.visit_inner(&self.root, &inner);
             }
-            Err(_) => {}
+            // The empty tree has no record to be loaded from.
+            Ok(Node::Leaf(_)) if !self.root.lsn().is_null() => sweep.visit_leaf(&self.root),
+            Ok(Node::Leaf(_)) | Err(_) => {}
+        }
+        let Sweep { picked, mut evicted, ended_at, .. } = sweep;
+        evicted.is_round_over = ended_at.is_none();
+        hand.at = ended_at.unwrap_or_default();
+        (evicted, picked)
+    }
+}
+
+impl ClockHand {
+    fn evict(&mut self, slot: &Slot, evicted: &mut Evicted) {
+        self.evictions += 1;
+        evicted.bytes += slot.evict(self.evictions);
+        evicted.nodes += 1;
+    }
+}
+
+impl Sweep<'_> {
+    fn is_done(&self) -> bool {
+        self.step.bytes == 0 || self.step.slots == 0
+    }
+
+    /// Visits the children at or above `from`.
+    fn visit_children(&mut self, inner: &Inner, from: &[u8]) {
+        let first = if inner.fences().lower < from { inner.child_index(from) } else { 0 };
+        for (index, child) in inner.children().iter().enumerate().skip(first) {
+            // The step may have ended below the child before this one.
+            if self.ended_at.is_none() && self.is_done() {
+                self.ended_at = Some(inner.child_fences(index).lower.to_vec());
+            }
+            if self.ended_at.is_some() {
+                return;
+            }
+            self.step.slots -= 1;
+            if !child.is_resident() {
+                continue;
+            }
+            if inner.level() == 1 {
+                self.visit_leaf(child);
+            } else if let Ok(Node::Inner(below)) = child.node_unmarked() {
+                self.visit_children(&below, from);
+                self.visit_inner(child, &below);
+            }
         }
     }
 
     /// Reads only the slot: the leaf itself may have left the processor's cache long ago.
-    fn visit_leaf(&mut self, slot: &Slot) {
-        let is_empty_root = slot.lsn().is_null();
-        if slot.is_resident() && !slot.take_referenced() && !slot.is_dirty() && !is_empty_root {
+    fn visit_leaf(&mut self, slot: &Arc<Slot>) {
+        if slot.take_chance() {
+            self.evicted.spared += 1;
+            return;
+        }
+        if !slot.is_dirty() {
+            self.evict(slot);
+        } else if self.step.write_bytes > 0 && !Arc::ptr_eq(slot, &self.tree.root) {
+            let picked = self.tree.pick(slot);
+            self.step.write_bytes = self.step.write_bytes.saturating_sub(picked.bytes());
+            self.step.bytes = self.step.bytes.saturating_sub(picked.bytes());
+            self.picked.push(picked);
+        }
+    }
+
+    /// Visits an inner node after its children.
+    fn visit_inner(&mut self, slot: &Slot, inner: &Inner) {
+        if slot.take_chance() {
+            self.evicted.spared += 1;
+            return;
+        }
+        if slot.is_dirty() || self.is_done() {
+            return;
+        }
+        if !inner.children().iter().any(|child| child.is_resident()) {
             self.evict(slot);
         }
     }
 
-    fn visit_children(&mut self, inner: &Inner) {
-        let first = self.start.as_deref().map_or(0, |hand| inner.child_index(hand));
-        for (index, child) in inner.children().iter().enumerate().skip(first) {
-            if self.is_done() {
-                break;
-            }
-            if inner.level() == 1 {
-                self.hand.at.clear();
-                self.hand.at.extend_from_slice(inner.child_fences(index).lower);
-                self.visit_leaf(child);
-            } else if child.is_resident() {
-                self.visit(child);
-            }
-            self.start = None;
-        }
-    }
-
     fn evict(&mut self, slot: &Slot) {
-        self.hand.evictions += 1;
-        slot.evict(self.hand.evictions);
+        let before = self.evicted.bytes;
+        self.hand.evict(slot, &mut self.evicted);
+        self.step.bytes = self.step.bytes.saturating_sub(self.evicted.bytes - before);
     }
 }

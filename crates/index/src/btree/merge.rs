@@ -5,6 +5,9 @@
 //! children; if that is cut too, the parent's parent is. The root keeps its slot: its pieces become children of a new
 //! root node. Old slots keep their content (INV-IDX-1).
 //!
+//! A step waits for no read from disk with the tree's lock, which eviction takes too: it ends before the first node that is
+//! not in memory. If that is the first that it needs, it lets go of the lock and reads it.
+//!
 //! The call that installs the new parent retires the slots that it no longer names. So after an error halfway the
 //! accounts are right: installed changes stay, the others are lost, and merging the whole batch again completes it.
 
@@ -19,13 +22,17 @@ use super::node::leaf::Leaf;
 use super::slot::{DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
 use super::write_out::Pending;
-use crate::{IndexError, MergeSource, PruneRules};
+use crate::{IndexError, Io, MergeSource, PruneRules};
 
 /// The work of one pass over the tree, in key order, of which a step does a part.
 pub(crate) struct Work<'a> {
     pub kind: Kind<'a>,
     /// The step ends with the leaf that uses up these bytes of leaves.
     bytes_left: usize,
+    /// Whether it has worked on a leaf.
+    has_begun: bool,
+    /// A key whose leaf, or a node above it, is not in memory: the step ends before it.
+    missing: Option<Vec<u8>>,
 }
 
 pub(crate) enum Kind<'a> {
@@ -45,7 +52,7 @@ pub(crate) struct Purge<'a> {
 impl Work<'_> {
     /// The next key below `upper` that has work.
     pub(crate) fn peek(&mut self, upper: Option<&[u8]>) -> Option<&[u8]> {
-        if self.bytes_left == 0 {
+        if self.bytes_left == 0 || self.missing.is_some() {
             return None;
         }
         let key = match &mut self.kind {
@@ -56,9 +63,14 @@ impl Work<'_> {
     }
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    fn new(kind: Kind<'a>, bytes_max: usize) -> Work<'a> {
+        Work { kind, bytes_left: bytes_max.max(1), has_begun: false, missing: None }
+    }
+
     /// Records that a leaf of `bytes` was worked on.
     pub(crate) fn spend(&mut self, bytes: usize) {
+        self.has_begun = true;
         self.bytes_left = self.bytes_left.saturating_sub(bytes.max(1));
     }
 }
@@ -91,6 +103,8 @@ pub(crate) struct Merger<'a, 'w> {
     pub work: Work<'w>,
     pub leaves: LeafMerger<'a>,
     pub pending: &'a mut Pending,
+    /// Whether it may load what it needs first.
+    may_load: bool,
     /// Whether an inner node below the one that is worked on has other children by now.
     has_restructured: bool,
 }
@@ -103,7 +117,7 @@ impl Tree {
         rules: &PruneRules,
         bytes_max: usize,
     ) -> Result<(), IndexError> {
-        self.run(Work { kind: Kind::Merge(batch), bytes_left: bytes_max.max(1) }, rules).map(|_| ())
+        self.run(Work::new(Kind::Merge(batch), bytes_max), rules).map(|_| ())
     }
 
     /// See [`crate::Base::purge_some`].
@@ -114,17 +128,34 @@ impl Tree {
         bytes_max: usize,
     ) -> Result<Option<Vec<u8>>, IndexError> {
         let purge = Purge { position: Some(range.start.to_vec()), range };
-        match self.run(Work { kind: Kind::Purge(purge), bytes_left: bytes_max.max(1) }, rules)?.kind {
+        match self.run(Work::new(Kind::Purge(purge), bytes_max), rules)?.kind {
             Kind::Purge(purge) => Ok(purge.position),
             Kind::Merge(_) => unreachable!("the work was a purge"),
         }
     }
 
     fn run<'w>(&self, work: Work<'w>, rules: &PruneRules) -> Result<Work<'w>, IndexError> {
+        let mut work = self.run_locked(work, rules, false)?;
+        while !work.has_begun
+            && let Some(key) = work.missing.take()
+        {
+            self.leaf_for(&key, Io::Allowed)?;
+            // It may have been evicted again before the lock is held: then it is read under the lock.
+            work = self.run_locked(work, rules, true)?;
+        }
+        Ok(work)
+    }
+
+    fn run_locked<'w>(
+        &self,
+        work: Work<'w>,
+        rules: &PruneRules,
+        may_load: bool,
+    ) -> Result<Work<'w>, IndexError> {
         let mut maintenance = self.maintenance.lock();
         let pending = maintenance.changes();
         let leaves = LeafMerger::new(self, rules);
-        let mut merger = Merger { tree: self, work, leaves, pending, has_restructured: false };
+        let mut merger = Merger { tree: self, work, leaves, pending, may_load, has_restructured: false };
         let result = merger.merge_root().and_then(|()| merger.shrink_root());
         self.nodes.len.add(merger.leaves.added);
         result.map(|()| merger.work)
@@ -173,7 +204,15 @@ impl Merger<'_, '_> {
     }
 
     fn merge_slot(&mut self, slot: &Arc<Slot>, fences: Fences<'_>) -> Result<Outcome, IndexError> {
-        match self.tree.nodes.node_of(slot, fences)? {
+        let node = match slot.node() {
+            Ok(node) => node,
+            Err(_) if self.may_load && !self.work.has_begun => self.tree.nodes.node_of(slot, fences)?,
+            Err(_) => {
+                self.work.missing = self.work.peek(None).map(<[u8]>::to_vec);
+                return Ok(Outcome::Same);
+            }
+        };
+        match node {
             Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, fences)),
             Node::Inner(inner) => {
                 let before = std::mem::take(&mut self.has_restructured);

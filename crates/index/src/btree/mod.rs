@@ -60,8 +60,8 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
-    AccountChange, Base, IndexError, IndexMemory, Io, MergeSource, NodeStore, PruneRules, Version, WriteOut,
-    WriteOutReport,
+    AccountChange, Base, Evicted, EvictionStep, IndexError, IndexMemory, Io, MergeSource, NodeStore,
+    PruneRules, Version, WriteOut, WriteOutReport,
 };
 
 pub use cursor::BTreeCursor;
@@ -259,6 +259,14 @@ impl Base for BTree {
 
     fn evict(&self, resident_bytes_max: usize) -> usize {
         self.tree.evict(resident_bytes_max)
+    }
+
+    fn evict_some(&self, step: &EvictionStep) -> Result<Evicted, IndexError> {
+        self.tree.evict_some(step)
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.tree.nodes.residency.bytes() == 0
     }
 
     fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {

@@ -56,6 +56,12 @@ impl Path {
 
     /// Moves to the target's leaf.
     pub(crate) fn seek(&mut self, tree: &Tree, target: Target<'_>) -> Result<(), IndexError> {
+        // Once, not before each node: eviction might take the node above meanwhile, and the walk would never arrive.
+        tree.nodes.residency.memory().wait_for_room();
+        self.seek_now(tree, target)
+    }
+
+    fn seek_now(&mut self, tree: &Tree, target: Target<'_>) -> Result<(), IndexError> {
         loop {
             self.clear();
             self.failed = true;
@@ -70,6 +76,7 @@ impl Path {
     pub(crate) fn next_leaf(&mut self, tree: &Tree) -> Result<usize, IndexError> {
         self.leaf = None;
         self.failed = false;
+        tree.nodes.residency.memory().wait_for_room();
         while let Some((inner, index)) = self.steps.last_mut() {
             if *index + 1 == inner.children().len() {
                 self.steps.pop();
@@ -83,7 +90,7 @@ impl Path {
                 return Ok(0);
             }
             let lower = self.wanted().lower.to_vec();
-            self.seek(tree, Target::Key(&lower))?;
+            self.seek_now(tree, Target::Key(&lower))?;
             return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.lower_bound(&lower)));
         }
         Ok(0)
@@ -93,6 +100,7 @@ impl Path {
     pub(crate) fn previous_leaf(&mut self, tree: &Tree) -> Result<usize, IndexError> {
         self.leaf = None;
         self.failed = false;
+        tree.nodes.residency.memory().wait_for_room();
         while let Some((inner, index)) = self.steps.last_mut() {
             if *index == 0 {
                 self.steps.pop();
@@ -107,7 +115,7 @@ impl Path {
             }
             // The child is before another one, so it has an upper fence.
             let upper = self.wanted().upper.expect("a fence between two children").to_vec();
-            self.seek(tree, Target::Before(&upper))?;
+            self.seek_now(tree, Target::Before(&upper))?;
             return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.lower_bound(&upper)));
         }
         Ok(0)

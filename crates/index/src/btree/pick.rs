@@ -126,9 +126,7 @@ impl Picking<'_> {
     }
 
     fn push(&mut self, slot: &Arc<Slot>, node: Node, named: Vec<Named>) -> usize {
-        slot.remember(self.store);
-        let last = slot.disk().as_deref().cloned();
-        self.picked.push(Picked { slot: Arc::clone(slot), node, lsn: slot.lsn(), last, named });
+        self.picked.push(Picked::new(slot, node, named, self.store));
         self.picked.last().map_or(0, Picked::bytes)
     }
 
@@ -143,8 +141,14 @@ impl Picking<'_> {
 }
 
 impl Picked {
+    fn new(slot: &Arc<Slot>, node: Node, named: Vec<Named>, store: &dyn NodeStore) -> Picked {
+        slot.remember(store);
+        let last = slot.disk().as_deref().cloned();
+        Picked { slot: Arc::clone(slot), node, lsn: slot.lsn(), last, named }
+    }
+
     /// Bytes of the body of the node's full record.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match &self.node {
             Node::Leaf(leaf) => leaf.bytes().len(),
             Node::Inner(inner) => inner.len(),
@@ -153,6 +157,11 @@ impl Picked {
 }
 
 impl Tree {
+    /// Picks a dirty leaf. Maintenance only.
+    pub(crate) fn pick(&self, slot: &Arc<Slot>) -> Picked {
+        Picked::new(slot, slot.dirty_node(), Vec::new(), &*self.nodes.store)
+    }
+
     /// Picks nodes for a step, from the position of the pass on, until they have `bytes_max` bytes, and moves the
     /// position behind them: dirty leaves that the pass has not written; when it has, outdated nodes right above leaves.
     pub(crate) fn pick_some(&self, pass: &mut WriteOut, bytes_max: usize) -> Vec<Picked> {

@@ -140,8 +140,8 @@ fn newest(tree: &BTree, key: u8) -> u64 {
     version.expect("multiples of three are always there").csn.0
 }
 
-/// A checkpointer, a merger that cuts and joins, a reader, and a thread that writes single leaves, as eviction does. Its
-/// changes of the accounts are in the checkpointer's reports.
+/// A checkpointer, a merger that cuts and joins, a reader, and eviction of single leaves, dirty ones too. Its changes of the
+/// accounts are in the checkpointer's reports.
 fn write_out_while_it_changes() {
     let world = World::new();
     let start = |body: fn(&World)| {
@@ -155,12 +155,8 @@ fn write_out_while_it_changes() {
             (0..2).for_each(|_| world.write_out(&mut last));
         }),
         start(|world| {
-            for _ in 0..2 {
-                let mut pass = world.tree.begin_write_out();
-                for _ in 0..3 {
-                    world.tree.tree.step(&mut pass, 1).unwrap();
-                }
-            }
+            let step = EvictionStep { bytes: 1, slots: 5, write_bytes: 1 };
+            (0..8).for_each(|_| _ = world.tree.evict_some(&step).unwrap());
         }),
         start(|world| {
             for key in (0..KEYS).step_by(6) {

@@ -39,7 +39,7 @@ const SLOT_BYTES: usize = size_of::<Slot>() + COUNTS_BYTES;
 pub(crate) const DIRTY: u32 = 1;
 /// A record, a relocation or a structure change below is newer than the node's record.
 pub(crate) const DIRTY_BELOW: u32 = 2;
-/// A reader read the node since the eviction clock last passed.
+/// A reader read the node since the eviction clock last came by.
 const REFERENCED: u32 = 4;
 /// The slot left the tree; stale readers may still find it.
 const RETIRED: u32 = 8;
@@ -47,6 +47,8 @@ const RETIRED: u32 = 8;
 /// it does not. Of a leaf: it has no record, or one that lacks what a pass has to write. A node above an outdated one is
 /// outdated, and outdated nodes are dirty (INV-IDX-11).
 pub(crate) const OUTDATED: u32 = 16;
+/// A reader had read the node when the eviction clock last came by.
+const SPARED: u32 = 32;
 
 /// How many bytes of nodes the slots of one tree hold.
 #[derive(Debug, Default)]
@@ -263,7 +265,7 @@ impl Slot {
         let was_referenced = self.has(REFERENCED);
         let node = self.node();
         if !was_referenced {
-            self.take_referenced();
+            self.flags.fetch_and(!REFERENCED, Ordering::Relaxed);
         }
         node
     }
@@ -282,7 +284,11 @@ impl Slot {
             if self.flags.load(Ordering::Relaxed) & RETIRED == 0 {
                 self.charge(bytes);
             }
-            full.inspect(|full| self.set_full(*full));
+            match full {
+                Some(full) => self.set_full(full),
+                // A walk that loads an inner node goes on below it. A leaf has to be read again to stay.
+                None => _ = self.flags.fetch_or(REFERENCED, Ordering::Relaxed),
+            }
             return true;
         }
         // SAFETY: the word was made above and did not get into the slot.
@@ -297,12 +303,14 @@ impl Slot {
         self.mark(DIRTY);
     }
 
-    /// Drops the node from memory. Maintenance only; the node and everything below it is clean.
-    pub(crate) fn evict(&self, evictions: usize) {
+    /// Drops the node from memory; returns its bytes. Maintenance only; the node and everything below it is clean.
+    pub(crate) fn evict(&self, evictions: usize) -> usize {
         assert!(!self.is_dirty(), "dirty nodes stay in memory");
+        let bytes = self.charged.load(Ordering::Relaxed);
         *self.disk() = None;
         self.swap(ptr::without_provenance_mut(evictions << 2 | ABSENT));
         self.charge(0);
+        bytes
     }
 
     fn swap(&self, word: *mut u8) {
@@ -402,9 +410,17 @@ impl Slot {
         self.count_dirty(0);
     }
 
-    /// Whether a reader read the node since the last call.
-    pub(crate) fn take_referenced(&self) -> bool {
-        self.flags.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    /// Whether the eviction clock passes the node by: a reader read it since the clock was there last, or had read it
+    /// then.
+    pub(crate) fn take_chance(&self) -> bool {
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & REFERENCED != 0 {
+            self.flags.fetch_or(SPARED, Ordering::Relaxed);
+            self.flags.fetch_and(!REFERENCED, Ordering::Relaxed);
+        } else if flags & SPARED != 0 {
+            self.flags.fetch_and(!SPARED, Ordering::Relaxed);
+        }
+        flags & (REFERENCED | SPARED) != 0
     }
 }
 

@@ -130,6 +130,7 @@ impl<S: Base> Table<S> {
             self.base.purge_some(KeySpan::new(start.as_slice(), range.end), rules, STEP_BYTES)?
         {
             start = next;
+            self.base.memory().wait_for_room();
         }
         Ok(())
     }
@@ -259,6 +260,7 @@ impl<S: Base> Table<S> {
             while source.peek_key().is_some() {
                 self.base.merge_some(&mut source, rules, STEP_BYTES)?;
                 self.merged_versions.store(source.taken(), Ordering::Relaxed);
+                self.base.memory().wait_for_room();
                 // Where all processors are busy, a commit whose write has ended gets one now, not at the system's next
                 // tick, which may be milliseconds away.
                 yield_now();

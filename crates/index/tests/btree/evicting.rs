@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulgurite_index::{Base, BaseCursor, IndexError, Io, NodeKind, NodeStore, StoreError};
+use fulgurite_index::{
+    Base, BaseCursor, EvictionStep, IndexError, Io, MergeSource, NodeKind, NodeStore, StoreError,
+};
 use fulgurite_types::{Csn, Lsn};
 
 use super::support::*;
@@ -171,4 +175,135 @@ fn all_that_miss_a_node_share_one_read_and_a_failed_one_is_tried_again() {
     assert!(all_get().iter().all(|found| matches!(found, Ok(true))));
     // A root and a leaf.
     assert_eq!(store.reads.load(Ordering::Relaxed), 2);
+}
+
+fn some(slots: usize, write_bytes: usize) -> EvictionStep {
+    EvictionStep { bytes: usize::MAX, slots, write_bytes }
+}
+
+/// INV-IDX-13: what eviction wrote is dirty for the next write-out, whose report counts it; nothing is lost by it.
+#[test]
+fn dirty_leaves_are_written_and_evicted_and_the_next_report_counts_them() {
+    let store = MemStore::new();
+    let tree = fulgurite_index::btree::BTree::empty(TABLE, store.clone(), small_nodes());
+    merge(&tree, &batch(2_000, 1), &rules(1, &[]));
+    let before = tree.resident_bytes();
+    let mut written = 0;
+    for _ in 0..20_000 {
+        written += tree.evict_some(&some(20, 500)).unwrap().written_leaves;
+    }
+    assert!(written > 400 && tree.resident_bytes() < before / 3, "{written}: {}", tree.resident_bytes());
+    assert!(tree.is_dirty() && tree.written_root().is_null());
+    let report = tree.write_out().unwrap();
+    assert_eq!(report.accounts, tree.live_accounts().unwrap());
+    assert_eq!(tree.evict(0), 0);
+    assert_eq!(rows(&tree, 1).len(), 2_000);
+}
+
+/// A checkpoint sees by the root that a tree has changed: a root that is a leaf is written by none but a checkpoint.
+#[test]
+fn a_root_that_is_a_leaf_is_not_written_by_eviction() {
+    let tree = fulgurite_index::btree::BTree::empty(TABLE, MemStore::new(), small_nodes());
+    merge(&tree, &batch(3, 1), &rules(1, &[]));
+    for _ in 0..5 {
+        assert_eq!(tree.evict_some(&some(usize::MAX, usize::MAX)).unwrap().written_leaves, 0);
+    }
+    assert!(tree.is_dirty() && tree.resident_bytes() > 0);
+}
+
+/// Leaves that cannot be written stay, clean ones go, and later nothing is missing.
+#[test]
+fn clean_leaves_are_evicted_while_writes_fail() {
+    let store = MemStore::new();
+    let tree = fulgurite_index::btree::BTree::empty(TABLE, store.clone(), small_nodes());
+    merge(&tree, &batch(2_000, 1), &rules(1, &[]));
+    tree.write_out().unwrap();
+    merge(&tree, &(0..50).map(|n| (key(n), vec![Put::value(2, "new")])).collect(), &rules(2, &[]));
+    let (before, dirty) = (tree.resident_bytes(), tree.dirty_bytes());
+    store.fail_writes_after(0);
+    let outcomes: Vec<_> = (0..4).map(|_| tree.evict_some(&some(usize::MAX, usize::MAX))).collect();
+    assert!(outcomes.iter().any(Result::is_err), "{outcomes:?}");
+    assert!(tree.resident_bytes() < before / 2 && tree.dirty_bytes() == dirty);
+    store.fail_writes_after(u64::MAX);
+    tree.write_out().unwrap();
+    assert_eq!(tree.evict(0), 0);
+    assert_eq!(rows(&tree, 2).iter().filter(|(_, csn, _)| *csn == 2).count(), 50);
+}
+
+/// Leaves that are read again and again stay while a scan passes through the rest.
+#[test]
+fn a_scan_does_not_evict_what_is_read_often() {
+    let store = MemStore::new();
+    let tree = fulgurite_index::btree::BTree::empty(TABLE, store.clone(), small_nodes());
+    merge(&tree, &batch(20_000, 1), &rules(1, &[]));
+    tree.write_out().unwrap();
+    tree.evict(0);
+    let budget = 300_000;
+    let hot = |n: u64| key(n * 40 % 2_000);
+    (0..50).for_each(|n| drop(get(&tree, &hot(n), 1)));
+    let mut cursor = tree.cursor(Csn(1));
+    cursor.seek(&key(5_000)).unwrap();
+    let (mut misses, mut asked) = (0, 0);
+    for n in 0..15_000 {
+        cursor.next().unwrap();
+        // The hand gives back what the scan loads.
+        while let excess @ 1.. = tree.resident_bytes().saturating_sub(budget) {
+            tree.evict_some(&EvictionStep { bytes: excess, slots: 64, write_bytes: 0 }).unwrap();
+        }
+        asked += 1;
+        misses += u64::from(tree.get(&hot(n), Csn(1), Io::MemoryOnly).is_err());
+        drop(get(&tree, &hot(n), 1));
+    }
+    assert!(misses * 50 < asked, "{misses} of {asked} reads of the hot set went to disk");
+}
+
+/// A store that has another thread evict while a node is read from it, if it has one: asks, and waits for the answer.
+struct EvictsMeanwhile(Arc<MemStore>, Mutex<Option<(Sender<()>, Receiver<()>)>>);
+
+impl NodeStore for EvictsMeanwhile {
+    fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
+        if let Some((ask, answer)) = &*self.1.lock().unwrap() {
+            ask.send(())?;
+            answer.recv_timeout(Duration::from_secs(20)).map_err(|_| "eviction waits for this read")?;
+        }
+        self.0.read_node(lsn)
+    }
+
+    fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
+        self.0.write_node(kind, body)
+    }
+
+    fn node_bytes(&self, body_len: usize) -> u32 {
+        self.0.node_bytes(body_len)
+    }
+}
+
+/// A merge holds the tree's lock, which eviction takes, over no read.
+#[test]
+fn eviction_does_not_wait_for_a_read_of_a_merge() {
+    let store = Arc::new(EvictsMeanwhile(MemStore::new(), Mutex::default()));
+    let tree = fulgurite_index::btree::BTree::empty(TABLE, store.clone(), small_nodes());
+    merge(&tree, &batch(2_000, 1), &rules(1, &[]));
+    tree.write_out().unwrap();
+    tree.evict(0);
+    let ((ask, asked), (done, answer)) = (channel(), channel());
+    *store.1.lock().unwrap() = Some((ask, answer));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for () in asked {
+                tree.evict_some(&some(1, 0)).unwrap();
+                _ = done.send(());
+            }
+        });
+        let sparse =
+            (0..2_000).step_by(150).map(|n| (key(n), vec![Put::value(2, format!("{n} 2"))])).collect();
+        let mut source = Source::new(&sparse);
+        let mut outcome = Ok(());
+        while outcome.is_ok() && source.peek_key().is_some() {
+            outcome = tree.merge_some(&mut source, &rules(2, &[]), 5000);
+        }
+        *store.1.lock().unwrap() = None;
+        outcome.unwrap();
+    });
+    assert_eq!(rows(&tree, 2).iter().filter(|(_, csn, _)| *csn == 2).count(), 14);
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
-use fulgurite_index::{AccountChange, Base, BaseCursor, IndexError, Io, WriteOut, WriteOutReport};
+use fulgurite_index::{
+    AccountChange, Base, BaseCursor, EvictionStep, IndexError, Io, WriteOut, WriteOutReport,
+};
 use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 use proptest::prelude::*;
 
@@ -26,6 +28,12 @@ enum Step {
     },
     Evict {
         bytes_max: usize,
+    },
+    /// A step of eviction that may write, and that other work may interrupt.
+    EvictSome {
+        step: EvictionStep,
+        after: u64,
+        meanwhile: Meanwhile,
     },
     WriteOut,
     FailedWriteOut,
@@ -61,6 +69,14 @@ enum Meanwhile {
     },
     /// Another pass writes everything; while a pass ends, what another may write before it ends.
     WriteOut,
+    /// Leaves are written and evicted.
+    Evict(EvictionStep),
+}
+
+fn eviction() -> impl Strategy<Value = EvictionStep> {
+    let some = prop_oneof![Just(usize::MAX), 1usize..4000];
+    (some.clone(), prop_oneof![Just(usize::MAX), 1usize..200], prop_oneof![Just(0), some])
+        .prop_map(|(bytes, slots, write_bytes)| EvictionStep { bytes, slots, write_bytes })
 }
 
 fn meanwhile() -> impl Strategy<Value = Meanwhile> {
@@ -70,6 +86,7 @@ fn meanwhile() -> impl Strategy<Value = Meanwhile> {
         4 => (any::<u64>(), 1u64..200, prop_oneof![Just(30u64), Just(400), Just(5000)])
             .prop_map(|(seed, keys, span)| Meanwhile::Merge { seed, keys, span }),
         1 => Just(Meanwhile::WriteOut),
+        3 => eviction().prop_map(Meanwhile::Evict),
     ]
 }
 
@@ -83,6 +100,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Release),
         1 => (0u64..5000, 0u64..5000).prop_map(|(from, to)| Step::Purge { from, to }),
         2 => (0usize..20_000).prop_map(|bytes_max| Step::Evict { bytes_max }),
+        6 => (eviction(), 0u64..5, meanwhile())
+            .prop_map(|(step, after, meanwhile)| Step::EvictSome { step, after, meanwhile }),
         3 => Just(Step::WriteOut),
         1 => Just(Step::FailedWriteOut),
         4 => (0usize..6000, 0u64..5, meanwhile()).prop_map(|(bytes_max, after, meanwhile)| {
@@ -232,6 +251,7 @@ impl World {
                 let left = self.tree.evict(bytes_max);
                 assert_eq!(left, self.tree.resident_bytes());
             }
+            Step::EvictSome { step, after, meanwhile } => self.evict_some(step, after, meanwhile),
             Step::WriteOut => self.write_out(),
             Step::FailedWriteOut => {
                 self.store.fail_writes_after(0);
@@ -270,8 +290,29 @@ impl World {
                 Some(Box::new(move || merge(&tree, &batch, &rules)))
             }
             Meanwhile::WriteOut => Some(Box::new(move || write_out(tree))),
+            Meanwhile::Evict(step) => Some(Box::new(move || _ = tree.evict_some(&step).unwrap())),
         };
         *self.store.meanwhile.lock().unwrap() = work.map(|work| (after, work));
+    }
+
+    /// What it writes is in no report but the next one's (INV-IDX-13).
+    fn evict_some(&mut self, step: EvictionStep, after: u64, meanwhile: Meanwhile) {
+        let before = self.tree.resident_bytes();
+        let is_alone = matches!(meanwhile, Meanwhile::Nothing);
+        let report = Arc::new(Mutex::new(None));
+        let into = report.clone();
+        self.meanwhile(after, meanwhile, move |tree| *into.lock().unwrap() = Some(tree.write_out().unwrap()));
+        let evicted = self.tree.evict_some(&step);
+        if is_alone {
+            let evicted = evicted.unwrap();
+            assert_eq!(before - self.tree.resident_bytes(), evicted.bytes);
+            assert!(step.slots < usize::MAX || step.bytes < usize::MAX || evicted.is_round_over);
+        }
+        self.end_meanwhile();
+        let report: Option<WriteOutReport> = report.lock().unwrap().take();
+        if let Some(report) = report {
+            self.note(report, self.csn);
+        }
     }
 
     /// If there were fewer writes, the work happens now.

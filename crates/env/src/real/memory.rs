@@ -1,0 +1,77 @@
+//! How much memory this process may use: that of the machine, or less if its control group is limited.
+
+use std::fs;
+use std::path::Path;
+
+/// The smallest of the machine's memory and the limits of the control groups, version 1 or 2, that the process is in.
+pub(super) fn memory_bytes() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine_bytes(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    groups_bytes(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()
+}
+
+fn machine_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The limit of each group that contains the process, up to the root. In a container the path of a group may be that of the
+/// host: then the mount shows the container's own group as its root.
+fn groups_bytes(groups: &str, mount: &Path) -> Option<u64> {
+    let limits = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let (mount, file) = if controllers.is_empty() {
+            (mount.to_path_buf(), "memory.max")
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            (mount.join("memory"), "memory.limit_in_bytes")
+        } else {
+            return None;
+        };
+        let paths = Path::new(group.trim_start_matches('/')).ancestors();
+        paths.filter_map(|path| limit(&mount.join(path).join(file))).min()
+    });
+    limits.min()
+}
+
+/// The limit in a file; `None` if there is none: `max`, or in version 1 a number near 2 to the 63rd.
+fn limit(file: &Path) -> Option<u64> {
+    let bytes: u64 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    (bytes < 1 << 60).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_has_memory() {
+        assert_eq!(machine_bytes("MemTotal:       24576 kB\nMemFree: 1 kB\n"), Some(24 << 20));
+        assert_eq!(machine_bytes("MemFree: 1 kB\n"), None);
+        assert!(memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "files as the kernel shows them")]
+    fn the_smallest_limit_of_all_groups_counts() {
+        let mount = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = mount.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("app/memory.max", "max\n");
+        put("app/db/memory.max", "900\n");
+        put("memory/old/memory.limit_in_bytes", "700\n");
+        put("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        let of = |groups| groups_bytes(groups, mount.path());
+        assert_eq!(of("0::/app/db/x\n"), Some(900));
+        assert_eq!(of("0::/app\n"), None);
+        assert_eq!(of("5:cpu,memory:/old\n0::/app/db\n"), Some(700));
+        assert_eq!(of("5:memory:/\n4:cpu:/old\n"), None);
+        assert_eq!(of(""), None);
+        put("memory.max", "800\n");
+        assert_eq!(of("0::/on/the/host\n"), Some(800));
+    }
+}

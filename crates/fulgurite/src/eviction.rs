@@ -1,0 +1,226 @@
+//! Eviction keeps the memory of a database within its budget ([`Options::memory_bytes`](crate::Options::memory_bytes)): it
+//! gives back nodes of all tables' trees, under one clock that goes from table to table.
+//!
+//! What gives way, in this order: clean nodes; dirty leaves, which are written to the bulk stream so that they can be dropped
+//! ([`fulgurite_index::Base::evict_some`]); then reads that load nodes wait, and merges, and commits, because memtables are
+//! full (INV-MEM-1: not for long, and not if it is of no use). The dirty nodes that are left then, inner nodes and the roots of small tables, only a checkpoint can write: eviction asks for one.
+//!
+//! A thread of the background evicts. Where there is none (a database that is opened read-only, tests, a close), those evict
+//! that load nodes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use fulgurite_index::{Base, Evicted, EvictionStep, IndexMemory};
+use fulgurite_log::CommitLog;
+use fulgurite_types::TableId;
+use parking_lot::Mutex;
+
+use crate::engine::Engine;
+use crate::error::OrError;
+use crate::maintenance::Round;
+use crate::stats::MemoryStats;
+use crate::{Error, Options, Result};
+
+/// At most how many bytes of nodes a step gives back: between two steps the thread looks whether that is enough.
+const STEP_BYTES: usize = 1 << 20;
+
+/// At how many slots a step looks: its tree is locked for some ten microseconds.
+const STEP_SLOTS: usize = 1024;
+
+/// If everything is to be evicted, this many steps at a time: reads call for some each time.
+const TEST_TURNS: usize = 3;
+
+/// Dirty leaves are written before all clean nodes are gone once dirty nodes have this share of the budget.
+const DIRTY_SHARE: usize = 4;
+
+/// The memory of a database, and what eviction did.
+pub(crate) struct Memory {
+    pub index: Arc<IndexMemory>,
+    clock: Mutex<Clock>,
+    /// Whether a thread of the background evicts.
+    has_thread: AtomicBool,
+    /// Whether the nodes that are left can be dropped only after a checkpoint.
+    wants_checkpoint: AtomicBool,
+    evicted_nodes: AtomicU64,
+    evicted_bytes: AtomicU64,
+    written_leaves: AtomicU64,
+}
+
+/// Where the clock is.
+#[derive(Default)]
+struct Clock {
+    /// The tables of this round that are left, the next one last.
+    tables: Vec<TableId>,
+    /// What this round did so far.
+    worked: bool,
+    /// Whether it writes dirty leaves.
+    writes: bool,
+    /// Whether the last round gave nothing back.
+    was_barren: bool,
+    /// Whether a write has failed since eviction began: only clean nodes are dropped then.
+    has_failed: bool,
+}
+
+/// The end of a round of the clock.
+enum Turn {
+    /// There is more to look at.
+    Goes,
+    /// A whole round gave nothing back, and spared nothing.
+    IsStuck,
+}
+
+impl Memory {
+    pub fn new(index: Arc<IndexMemory>) -> Memory {
+        Memory {
+            index,
+            clock: Mutex::default(),
+            has_thread: AtomicBool::new(false),
+            wants_checkpoint: AtomicBool::new(false),
+            evicted_nodes: AtomicU64::new(0),
+            evicted_bytes: AtomicU64::new(0),
+            written_leaves: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins to count in a budget of so many bytes.
+    pub fn begin(&self, budget: usize, options: &Options) {
+        self.index.others().fetch_add(options.log_buffer_bytes, Relaxed);
+        // With a budget of 0 memory is always tight.
+        self.index.set_budget(if options.research.evict_everything { 0 } else { budget });
+    }
+
+    /// A thread of the background begins to evict, or ends.
+    pub fn set_thread(&self, has_thread: bool) {
+        self.has_thread.store(has_thread, Relaxed);
+        self.index.set_gives(has_thread);
+    }
+
+    /// Whether eviction has asked for a checkpoint since the last call.
+    pub fn take_wanted(&self) -> bool {
+        self.wants_checkpoint.swap(false, Relaxed)
+    }
+
+    pub fn stats(&self) -> MemoryStats {
+        let Memory { index, evicted_nodes, evicted_bytes, written_leaves, .. } = self;
+        MemoryStats {
+            budget_bytes: index.budget_bytes() as u64,
+            node_bytes: index.node_bytes() as u64,
+            lent_bytes: index.lent_bytes() as u64,
+            slot_bytes: index.slot_bytes() as u64,
+            memtable_bytes: index.memtable_bytes() as u64,
+            other_bytes: index.others().load(Relaxed) as u64,
+            evicted_nodes: evicted_nodes.load(Relaxed),
+            evicted_bytes: evicted_bytes.load(Relaxed),
+            leaves_written_to_evict: written_leaves.load(Relaxed),
+            waits: index.waits(),
+        }
+    }
+
+    fn count(&self, evicted: &Evicted) {
+        self.evicted_nodes.fetch_add(evicted.nodes, Relaxed);
+        self.evicted_bytes.fetch_add(evicted.bytes as u64, Relaxed);
+        self.written_leaves.fetch_add(evicted.written_leaves, Relaxed);
+    }
+}
+
+impl Engine {
+    /// Has eviction begin, now and whenever memory is tight. Called once, when the engine is where it stays.
+    pub fn watch_memory(self: &Arc<Engine>) {
+        let engine = Arc::downgrade(self);
+        self.memory.index.set_waker(move || {
+            let Some(engine) = engine.upgrade() else { return };
+            if engine.memory.has_thread.load(Relaxed) {
+                engine.wakeups.wake_evictor();
+            } else {
+                // An error is noted for `stats()`; it is not the caller's.
+                _ = engine.evict_round();
+            }
+        });
+    }
+
+    /// Gives memory back until it is tight no more, or nothing is left to give.
+    pub fn evict_round(&self) -> Result<Round> {
+        let idle = Round { worked: false, left: false };
+        if !self.memory.index.is_tight() || self.files.check_open().is_err() {
+            return Ok(idle);
+        }
+        let Some(mut clock) = self.memory.clock.try_lock() else { return Ok(idle) };
+        let outcome = self.evict_until_loose(&mut clock);
+        if !matches!(outcome, Err(Error::Closed)) {
+            self.progress.evicting.round_ended(outcome.as_ref().err(), || self.now_ms());
+        }
+        outcome
+    }
+
+    fn evict_until_loose(&self, clock: &mut Clock) -> Result<Round> {
+        let index = &self.memory.index;
+        let mut outcome = Ok(());
+        clock.has_failed = false;
+        let turns = if self.options.research.evict_everything { TEST_TURNS } else { usize::MAX };
+        for _ in 0..turns {
+            if index.excess_bytes() == 0 {
+                break;
+            }
+            match self.turn(clock, index.excess_bytes()) {
+                Ok(Turn::Goes) => {}
+                Ok(Turn::IsStuck) => {
+                    self.memory.index.set_gives(false);
+                    if index.dirty_bytes() > 0 {
+                        self.memory.wants_checkpoint.store(true, Relaxed);
+                        self.wakeups.wake_checkpointer();
+                    }
+                    return outcome.map(|()| Round { worked: false, left: true });
+                }
+                Err(error) => {
+                    clock.has_failed = true;
+                    clock.writes = false;
+                    outcome = Err(error);
+                }
+            }
+        }
+        outcome.map(|()| Round { worked: true, left: false })
+    }
+
+    /// One step of the clock.
+    fn turn(&self, clock: &mut Clock, excess_bytes: usize) -> Result<Turn> {
+        let Some(&id) = clock.tables.last() else { return Ok(self.begin_round(clock)) };
+        let Some(table) = self.tables.by_id_or_dropped(id) else {
+            clock.tables.pop();
+            return Ok(Turn::Goes);
+        };
+        let write_bytes = if clock.writes { STEP_BYTES } else { 0 };
+        let step = EvictionStep { bytes: excess_bytes.min(STEP_BYTES), slots: STEP_SLOTS, write_bytes };
+        let evicted = table.index.base().evict_some(&step);
+        if evicted.as_ref().map_or(true, |evicted| evicted.is_round_over) {
+            clock.tables.pop();
+        }
+        let evicted = evicted.or_error()?;
+        self.memory.count(&evicted);
+        // Without that thread a waiting reader would wait for itself.
+        if evicted.nodes > 0 && self.memory.has_thread.load(Relaxed) {
+            self.memory.index.set_gives(true);
+        }
+        clock.worked |= evicted.nodes + evicted.written_leaves + evicted.spared > 0;
+        Ok(Turn::Goes)
+    }
+
+    /// All tables were visited: begins with the first again.
+    fn begin_round(&self, clock: &mut Clock) -> Turn {
+        let was_barren = !std::mem::replace(&mut clock.worked, false);
+        let has_written = clock.writes;
+        let can_write = !clock.has_failed && self.can_write_leaves();
+        let index = &self.memory.index;
+        clock.writes = can_write && (was_barren || index.dirty_bytes() > index.budget_bytes() / DIRTY_SHARE);
+        let tables = self.tables.all().into_iter().filter(|table| !table.index.base().is_evicted());
+        clock.tables = tables.map(|table| table.id).collect();
+        let is_stuck = clock.was_barren && was_barren && (has_written || !can_write);
+        clock.was_barren = was_barren;
+        if is_stuck || clock.tables.is_empty() { Turn::IsStuck } else { Turn::Goes }
+    }
+
+    /// While the disk is short of room, only checkpoints write nodes: what they replace becomes free.
+    fn can_write_leaves(&self) -> bool {
+        !self.options.read_only && self.log.poisoned().is_none() && !self.room.is_short()
+    }
+}
