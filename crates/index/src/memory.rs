@@ -167,8 +167,12 @@ impl IndexMemory {
         }
     }
 
+    /// Whether more than the budget is used, and eviction can give it back: not what the program holds.
     fn is_over(&self) -> bool {
-        self.used_bytes() > self.budget_bytes() && self.budget.gives.load(Ordering::Relaxed)
+        let placed = self.placed.load(Ordering::Relaxed);
+        self.used_bytes() > self.budget_bytes()
+            && placed > self.budget_bytes() / REST_SHARE
+            && self.budget.gives.load(Ordering::Relaxed)
     }
 
     #[cold]

@@ -9,7 +9,7 @@
 //! changes only when no read of the phase before it is left; so two changes later every read that began before the first has
 //! ended. A read costs two atomic additions, and holds back no memory, unlike an epoch that stays pinned over a read.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 
 /// The reads that go on.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct DiskReads {
     phase: AtomicU64,
     /// How many reads of the even and of the odd phases go on.
     going_on: [AtomicU64; 2],
+    /// Held while a record is retired, and while the phase changes: see [`DiskReads::begin`].
+    retiring: Mutex<()>,
 }
 
 /// A read that goes on until this is dropped.
@@ -32,7 +34,11 @@ pub struct Retired(u64);
 
 impl Default for DiskReads {
     fn default() -> DiskReads {
-        DiskReads { phase: AtomicU64::new(0), going_on: [AtomicU64::new(0), AtomicU64::new(0)] }
+        DiskReads {
+            phase: AtomicU64::new(0),
+            going_on: [AtomicU64::new(0), AtomicU64::new(0)],
+            retiring: Mutex::new(()),
+        }
     }
 }
 
@@ -41,7 +47,8 @@ impl DiskReads {
     ///
     /// It does not matter if the phase changes before the read is counted: let P be the phase when it is counted. A record that was
     /// retired before P is not found by the read. For the rest the phase has to become P + 2, and for that both counts were 0 at
-    /// some time since, whichever has the read.
+    /// some time since, whichever has the read. (The count of the other phase was looked at while the phase was that, and
+    /// after the record was retired, because of the lock: without it a look from before could change the phase later.)
     pub fn begin(&self) -> DiskRead<'_> {
         let phase = self.phase.load(Ordering::SeqCst);
         let count = &self.going_on[(phase % 2) as usize];
@@ -53,12 +60,14 @@ impl DiskReads {
 
     /// Notes that a record was retired: called when its position can be found no more.
     pub fn retire(&self) -> Retired {
+        let _retiring = self.retiring.lock();
         fence(Ordering::SeqCst);
         Retired(self.phase.load(Ordering::SeqCst))
     }
 
     /// Whether all reads that may still use a retired record have ended. Changes the phase for that, as far as reads allow it.
     pub fn have_ended(&self, retired: Retired) -> bool {
+        let _retiring = self.retiring.lock();
         loop {
             let phase = self.phase.load(Ordering::SeqCst);
             if phase >= retired.0 + 2 {
@@ -67,8 +76,7 @@ impl DiskReads {
             if self.going_on[((phase + 1) % 2) as usize].load(Ordering::SeqCst) > 0 {
                 return false;
             }
-            // If another thread was faster, that is as good.
-            _ = self.phase.compare_exchange(phase, phase + 1, Ordering::SeqCst, Ordering::SeqCst);
+            self.phase.store(phase + 1, Ordering::SeqCst);
         }
     }
 }
@@ -144,5 +152,38 @@ mod schedules {
         };
         shuttle::check_pct(run, 20_000, 3);
         shuttle::check_random(run, 20_000);
+    }
+
+    /// Two threads retire records, and ask for them.
+    #[test]
+    fn no_read_finds_its_record_freed_by_two_threads() {
+        let run = || {
+            let reads = Arc::new(DiskReads::default());
+            let current = Arc::new(AtomicU64::new(0));
+            let freed: Arc<[AtomicBool; 2]> = Arc::new(std::array::from_fn(|_| AtomicBool::new(false)));
+            let reader = {
+                let (reads, current, freed) = (reads.clone(), current.clone(), freed.clone());
+                shuttle::thread::spawn(move || {
+                    let _read = reads.begin();
+                    let record = current.load(Ordering::Acquire) as usize;
+                    shuttle::thread::yield_now();
+                    assert!(!freed[record].load(Ordering::SeqCst), "INV-READ-1: record {record}");
+                })
+            };
+            let other = {
+                let reads = reads.clone();
+                shuttle::thread::spawn(move || _ = reads.have_ended(reads.retire()))
+            };
+            current.store(1, Ordering::Release);
+            let retired = reads.retire();
+            while !reads.have_ended(retired) {
+                shuttle::thread::yield_now();
+            }
+            freed[0].store(true, Ordering::SeqCst);
+            reader.join().unwrap();
+            other.join().unwrap();
+        };
+        shuttle::check_random(run, 500_000);
+        shuttle::check_pct(run, 500_000, 5);
     }
 }

@@ -59,6 +59,13 @@ const CATALOG_LEAF_BYTES: u64 = 8 << 10;
 /// How long a waiting committer sleeps before it looks itself.
 const WAIT_MAX: Duration = Duration::from_millis(20);
 
+/// There is no room for a commit that only deletes.
+pub(crate) struct RefusedDelete {
+    pub error: Error,
+    /// Whether the look that says so was one while a checkpoint was written (INV-SPACE-4).
+    pub while_writing: bool,
+}
+
 /// The room as a look found it, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
@@ -501,7 +508,7 @@ impl Room {
     /// Fails while no checkpoint could free what a delete makes dead, or while a later opening would find no file in
     /// which to begin its epoch (INV-LOG-18): a commit that is logged now would take that file.
     /// The same if the next checkpoint would not fit with it, unless that is less than a segment.
-    pub fn check_for_deletes(&self, cost: &WriteCost) -> Result<()> {
+    pub fn check_for_deletes(&self, cost: &WriteCost) -> std::result::Result<(), RefusedDelete> {
         let seen = *self.seen.lock();
         let needed = seen.needed - 2 * seen.log.segment_bytes + cost.bytes(self.leaf_bytes, seen.trees);
         let fits = needed <= seen.for_checkpoints.saturating_add(seen.log.open_bytes)
@@ -511,6 +518,6 @@ impl Room {
         }
         let path = self.owners.log.path().display().to_string();
         let what = format!("{}; {needed} are needed for the next checkpoint", seen.describe(&path));
-        Err(Error::NoSpace { what })
+        Err(RefusedDelete { error: Error::NoSpace { what }, while_writing: seen.is_writing })
     }
 }

@@ -60,6 +60,15 @@ struct Patience {
     writing_left: u32,
 }
 
+impl Patience {
+    /// Whether the commit goes on waiting for the end of the checkpoint that is being written.
+    fn waits_for_writing(&mut self) -> bool {
+        let waits = self.writing_left > 0;
+        self.writing_left = self.writing_left.saturating_sub(1);
+        waits
+    }
+}
+
 impl Engine {
     /// Admits a commit by the room on the disk. While it does not fit, waits for checkpoints that make room.
     #[inline]
@@ -91,7 +100,7 @@ impl Engine {
         let mut asked_after = None;
         loop {
             self.check_writable()?;
-            if self.was_refused_just_now(kind) {
+            if self.was_refused_just_now(kind) && !self.room.was_seen_writing() {
                 break;
             }
             if is_in_callback() {
@@ -113,8 +122,18 @@ impl Engine {
             if let Some(admitted) = self.room.admit(kind, cost) {
                 return Ok(admitted);
             }
-            if self.is_out_of_patience(kind, &mut patience) {
+            if !self.is_out_of_patience(kind, &mut patience) {
+                continue;
+            }
+            // Deletes go on where checkpoints gain nothing, as long as the next checkpoint has room.
+            let Some(check) = (kind == Kind::Deletes).then(|| self.room.check_for_deletes(cost)) else {
                 break;
+            };
+            match check {
+                Ok(()) => return Ok(Admitted::default()),
+                // Another commit has looked since.
+                Err(refused) if refused.while_writing && patience.waits_for_writing() => {}
+                Err(_) => break,
             }
         }
         if !is_in_callback() {
@@ -123,13 +142,11 @@ impl Engine {
         }
         match kind {
             Kind::Puts => Err(self.room.refuse_puts(cost)),
-            Kind::Deletes => self.admit_last(cost),
+            Kind::Deletes => match self.room.check_for_deletes(cost) {
+                Ok(()) => Ok(Admitted::default()),
+                Err(refused) => Err(refused.error),
+            },
         }
-    }
-
-    /// Deletes go on where checkpoints gain nothing, as long as the next checkpoint has room.
-    fn admit_last(&self, cost: &WriteCost) -> Result<Admitted<'_>> {
-        self.room.check_for_deletes(cost).map(|()| Admitted::default())
     }
 
     fn was_refused_just_now(&self, kind: Kind) -> bool {
@@ -168,8 +185,7 @@ impl Engine {
         if rounds.ended.load(Ordering::SeqCst) - patience.rounds_from < rounds_max {
             return false;
         }
-        if self.room.was_seen_writing() && patience.writing_left > 0 {
-            patience.writing_left -= 1;
+        if self.room.was_seen_writing() && patience.waits_for_writing() {
             return false;
         }
         patience.freeing_left = patience.freeing_left.saturating_sub(1);

@@ -52,23 +52,10 @@ impl Nodes {
         })
     }
 
-    /// Child `index` of an inner node, loaded if necessary. The caller holds the tree's lock, and found the inner node in the tree.
+    /// Child `index` of an inner node, loaded if necessary. The caller holds the tree's lock, or has begun a read; since then it
+    /// found the inner node in the tree.
     pub(crate) fn child_of(&self, inner: &Inner, index: usize) -> Result<Node, IndexError> {
         self.node_of(&inner.children()[index], inner.child_fences(index))
-    }
-
-    /// Child `index` of an inner node that was in the tree once, loaded if necessary. `None` if it would have to be loaded and
-    /// the inner node has left the tree: the slot may name an old record, and eviction does not find it (INV-IDX-12).
-    pub(crate) fn child_once_of(&self, inner: &Inner, index: usize) -> Result<Option<Node>, IndexError> {
-        let slot = &inner.children()[index];
-        if let Ok(node) = slot.node() {
-            return Ok(Some(node));
-        }
-        let _read = self.begin_read();
-        if inner.has_left() {
-            return Ok(None);
-        }
-        self.fetch_slot(slot, inner.child_fences(index)).map(Some)
     }
 
     /// Of all threads that miss a node one reads it. The caller has begun a read, after which the slot was found in the tree

@@ -196,7 +196,15 @@ impl Merger<'_, '_> {
         let root = Arc::clone(&self.tree.root);
         while let Ok(Node::Inner(inner)) = root.node() {
             let [child] = inner.children() else { break };
-            let node = self.tree.nodes.child_of(&inner, 0)?;
+            let node = match self.tree.nodes.child_of(&inner, 0)? {
+                // A node of its own: the child's knows from now on that it has left the tree.
+                Node::Inner(below) => {
+                    let (table, children) = (self.tree.nodes.table, below.to_children());
+                    let own = Inner::build(table, Fences::ROOT, below.level(), &children);
+                    Node::inner(own, &self.tree.nodes.residency)
+                }
+                leaf @ Node::Leaf(_) => leaf,
+            };
             self.tree.replace(&root, node, None);
             self.tree.retire(child, self.pending);
         }

@@ -5,9 +5,10 @@
 //!
 //! **INV-IDX-12.** *A walk loads a node only into a slot of the tree, from its newest record.* An inner node that the path keeps
 //! may have left the tree: it was evicted and perhaps loaded again with other slots, or children of it were cut or joined. Its
-//! slots go on to lead to the nodes that are in memory. Where one is not, the walk seeks its key range from the root. A
-//! node knows that it has left, and a walk asks it after it has begun a read (INV-READ-1): so a record that its slots named
-//! when it was asked stays until it was read.
+//! slots go on to lead to the nodes that are in memory. Where one is not, the walk asks all nodes of its path whether they have
+//! left, after it has begun a read (INV-READ-1): if none has, what their slots name stays readable until the read ends.
+//! Otherwise it seeks the key range from the root, with a read that goes on over the whole way: what leads there was found
+//! after the read began, so a node that leaves the tree meanwhile does no harm.
 
 use std::sync::Arc;
 
@@ -28,15 +29,29 @@ pub(crate) enum Target<'a> {
     Last,
 }
 
+/// Whether a descent loads nodes that are not in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loads {
+    None,
+    All,
+}
+
 #[derive(Default)]
 pub(crate) struct Path {
     steps: Vec<(Arc<Inner>, usize)>,
     leaf: Option<Arc<Leaf>>,
     /// The last move failed to read a node: the child that the last step selects, or the root.
     failed: bool,
+    /// It does not wait for memory: its caller holds what others wait for.
+    is_impatient: bool,
 }
 
 impl Path {
+    /// A path that does not wait for memory.
+    pub(crate) fn impatient() -> Path {
+        Path { is_impatient: true, ..Path::default() }
+    }
+
     /// The leaf; `None` beyond either end, and after an error.
     pub(crate) fn leaf(&self) -> Option<&Arc<Leaf>> {
         self.leaf.as_ref()
@@ -56,41 +71,44 @@ impl Path {
 
     /// Moves to the target's leaf.
     pub(crate) fn seek(&mut self, tree: &Tree, target: Target<'_>) -> Result<(), IndexError> {
-        // Once, not before each node: eviction might take the node above meanwhile, and the walk would never arrive.
-        tree.nodes.residency.memory().wait_for_room();
-        self.seek_now(tree, target)
+        if self.seek_anew(tree, target, Loads::None)? {
+            return Ok(());
+        }
+        self.wait_for_room(tree);
+        // What can be reached from the root from now on stays readable, even if it leaves the tree meanwhile.
+        let _read = tree.nodes.begin_read();
+        self.seek_anew(tree, target, Loads::All).map(|_| ())
     }
 
-    fn seek_now(&mut self, tree: &Tree, target: Target<'_>) -> Result<(), IndexError> {
-        loop {
-            self.clear();
-            self.failed = true;
-            let root = tree.nodes.node_of(&tree.root, Fences::ROOT)?;
-            if self.descend(&tree.nodes, root, target)? {
-                return Ok(());
-            }
+    fn seek_anew(&mut self, tree: &Tree, target: Target<'_>, loads: Loads) -> Result<bool, IndexError> {
+        self.clear();
+        self.failed = true;
+        let root = match tree.root.node() {
+            Ok(root) => root,
+            Err(_) if loads == Loads::None => return Ok(false),
+            Err(_) => tree.nodes.node_of(&tree.root, Fences::ROOT)?,
+        };
+        if self.take(root, target) {
+            return Ok(true);
         }
+        self.descend(&tree.nodes, target, loads)
     }
 
     /// Moves to the next leaf in key order; returns its first entry that the walk has not passed.
     pub(crate) fn next_leaf(&mut self, tree: &Tree) -> Result<usize, IndexError> {
         self.leaf = None;
         self.failed = false;
-        tree.nodes.residency.memory().wait_for_room();
         while let Some((inner, index)) = self.steps.last_mut() {
             if *index + 1 == inner.children().len() {
                 self.steps.pop();
                 continue;
             }
             *index += 1;
-            self.failed = true;
-            if let Some(node) = tree.nodes.child_once_of(inner, *index)?
-                && self.descend(&tree.nodes, node, Target::First)?
-            {
+            if self.go_down(tree, Target::First)? {
                 return Ok(0);
             }
             let lower = self.wanted().lower.to_vec();
-            self.seek_now(tree, Target::Key(&lower))?;
+            self.seek(tree, Target::Key(&lower))?;
             return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.lower_bound(&lower)));
         }
         Ok(0)
@@ -100,25 +118,43 @@ impl Path {
     pub(crate) fn previous_leaf(&mut self, tree: &Tree) -> Result<usize, IndexError> {
         self.leaf = None;
         self.failed = false;
-        tree.nodes.residency.memory().wait_for_room();
-        while let Some((inner, index)) = self.steps.last_mut() {
+        while let Some((_, index)) = self.steps.last_mut() {
             if *index == 0 {
                 self.steps.pop();
                 continue;
             }
             *index -= 1;
-            self.failed = true;
-            if let Some(node) = tree.nodes.child_once_of(inner, *index)?
-                && self.descend(&tree.nodes, node, Target::Last)?
-            {
+            if self.go_down(tree, Target::Last)? {
                 return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.count()));
             }
             // The child is before another one, so it has an upper fence.
             let upper = self.wanted().upper.expect("a fence between two children").to_vec();
-            self.seek_now(tree, Target::Before(&upper))?;
+            self.seek(tree, Target::Before(&upper))?;
             return Ok(self.leaf.as_ref().map_or(0, |leaf| leaf.lower_bound(&upper)));
         }
         Ok(0)
+    }
+
+    /// Goes on from the last step to a leaf. Returns false if a node is not in memory, and one of those above it has left
+    /// the tree: the last step says which.
+    fn go_down(&mut self, tree: &Tree, target: Target<'_>) -> Result<bool, IndexError> {
+        self.failed = true;
+        if self.descend(&tree.nodes, target, Loads::None)? {
+            return Ok(true);
+        }
+        self.wait_for_room(tree);
+        let _read = tree.nodes.begin_read();
+        // All of them: a node that was loaded while the one above it was evicted does not know that it is in no tree.
+        if self.steps.iter().any(|(inner, _)| inner.has_left()) {
+            return Ok(false);
+        }
+        self.descend(&tree.nodes, target, Loads::All)
+    }
+
+    fn wait_for_room(&self, tree: &Tree) {
+        if !self.is_impatient {
+            tree.nodes.residency.memory().wait_for_room();
+        }
     }
 
     /// The key range of the child that the last step selects.
@@ -126,30 +162,41 @@ impl Path {
         self.steps.last().map_or(Fences::ROOT, |(inner, index)| inner.child_fences(*index))
     }
 
-    /// Returns false if a node on the way has left the tree, and a child of it is not in memory: that of the last step.
-    fn descend(&mut self, nodes: &Nodes, mut node: Node, target: Target<'_>) -> Result<bool, IndexError> {
-        loop {
-            match node {
-                Node::Leaf(leaf) => {
-                    self.leaf = Some(leaf);
-                    self.failed = false;
-                    return Ok(true);
-                }
-                Node::Inner(inner) => {
-                    let index = match target {
-                        Target::Key(key) => inner.child_index(key),
-                        Target::Before(end) => inner.child_index_before(end),
-                        Target::First => 0,
-                        Target::Last => inner.children().len() - 1,
-                    };
-                    // The step is pushed before the child is loaded: if that fails, the step names the missing keys.
-                    let (inner, index) = self.steps.push_mut((inner, index));
-                    match nodes.child_once_of(inner, *index)? {
-                        Some(child) => node = child,
-                        None => return Ok(false),
-                    }
-                }
+    /// Takes a node; true if it is a leaf.
+    fn take(&mut self, node: Node, target: Target<'_>) -> bool {
+        match node {
+            Node::Leaf(leaf) => {
+                self.leaf = Some(leaf);
+                self.failed = false;
+                true
+            }
+            Node::Inner(inner) => {
+                let index = match target {
+                    Target::Key(key) => inner.child_index(key),
+                    Target::Before(end) => inner.child_index_before(end),
+                    Target::First => 0,
+                    Target::Last => inner.children().len() - 1,
+                };
+                // The step is pushed before the child is loaded: if that fails, the step names the missing keys.
+                self.steps.push((inner, index));
+                false
             }
         }
+    }
+
+    /// Goes down from the last step to a leaf. Returns false before a node that is not in memory, if it loads none. For loads
+    /// the caller has begun a read, and after that found the last step's node in the tree.
+    fn descend(&mut self, nodes: &Nodes, target: Target<'_>, loads: Loads) -> Result<bool, IndexError> {
+        while let Some((inner, index)) = self.steps.last() {
+            let node = match inner.children()[*index].node() {
+                Ok(node) => node,
+                Err(_) if loads == Loads::None => return Ok(false),
+                Err(_) => nodes.child_of(inner, *index)?,
+            };
+            if self.take(node, target) {
+                return Ok(true);
+            }
+        }
+        unreachable!("a descent ends at a leaf")
     }
 }

@@ -94,7 +94,8 @@ impl Tree {
 
     /// See [`crate::Base::any_newer_in_range`].
     pub(crate) fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
-        let mut path = Path::default();
+        // The caller, a commit, holds its table's gate.
+        let mut path = Path::impatient();
         path.seek(self, Target::Key(range.start))?;
         let mut from = path.leaf().map_or(0, |leaf| leaf.lower_bound(range.start));
         while let Some(leaf) = path.leaf() {

@@ -308,8 +308,9 @@ impl Slot {
         assert!(!self.is_dirty(), "dirty nodes stay in memory");
         let bytes = self.charged.load(Ordering::Relaxed);
         *self.disk() = None;
-        self.swap(ptr::without_provenance_mut(evictions << 2 | ABSENT));
+        // First: once the slot is empty, a reader may load the node again, and charge it.
         self.charge(0);
+        self.swap(ptr::without_provenance_mut(evictions << 2 | ABSENT));
         bytes
     }
 

@@ -307,3 +307,90 @@ fn eviction_does_not_wait_for_a_read_of_a_merge() {
     });
     assert_eq!(rows(&tree, 2).iter().filter(|(_, csn, _)| *csn == 2).count(), 14);
 }
+
+#[expect(clippy::disallowed_methods, reason = "a thread that hangs must not hang the test")]
+fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, answer) = channel();
+    std::thread::spawn(move || _ = done.send(work()));
+    answer.recv_timeout(Duration::from_secs(20)).ok()
+}
+
+/// A root that took over the node of its only child, whose slot left the tree, counted as one that had left: a seek began again
+/// for ever.
+#[test]
+fn a_cursor_seeks_in_a_tree_that_lost_a_level() {
+    for kept in [20, 40, 60, 100, 200, 300] {
+        let store = MemStore::new();
+        let tree = fulgurite_index::btree::BTree::empty(TABLE, store.clone(), small_nodes());
+        merge(&tree, &batch(2_000, 1), &rules(1, &[]));
+        tree.write_out().unwrap();
+        merge(&tree, &(kept..2_000).map(|n| (key(n), vec![Put::tombstone(2)])).collect(), &rules(2, &[]));
+        tree.write_out().unwrap();
+        // Some leaves go, the root stays.
+        let resident = tree.resident_bytes();
+        let left = tree.evict(resident - resident / 4);
+        let seeking = tree.clone();
+        let found = within(move || {
+            let mut cursor = seeking.cursor(Csn(2));
+            cursor.seek(&[]).unwrap();
+            let mut n = 0;
+            while cursor.key().is_some() {
+                n += 1;
+                cursor.next().unwrap();
+            }
+            n
+        });
+        assert_eq!(found, Some(kept), "kept {kept}, resident {resident}, left {left}");
+    }
+}
+
+/// A store that evicts everything in the middle of each read, if it has a tree.
+struct EvictsAll(Arc<MemStore>, Mutex<Option<fulgurite_index::btree::BTree>>);
+
+impl NodeStore for EvictsAll {
+    fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
+        let body = self.0.read_node(lsn);
+        let tree = self.1.lock().unwrap().clone();
+        if let Some(tree) = tree {
+            tree.evict(0);
+        }
+        body
+    }
+
+    fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
+        self.0.write_node(kind, body)
+    }
+
+    fn node_bytes(&self, body_len: usize) -> u32 {
+        self.0.node_bytes(body_len)
+    }
+}
+
+/// The node above is evicted while a cursor reads an inner node below it, which goes into a slot that no tree has, and does
+/// not know it.
+#[test]
+fn a_cursor_steps_on_after_the_node_above_was_evicted_during_its_read() {
+    const ROWS: u64 = 2_000;
+    let mem = MemStore::new();
+    let store = Arc::new(EvictsAll(mem.clone(), Mutex::default()));
+    let tree = fulgurite_index::btree::BTree::empty(TABLE, store.clone(), small_nodes());
+    merge(&tree, &batch(ROWS, 1), &rules(1, &[1]));
+    tree.write_out().unwrap();
+    assert_eq!(tree.evict(0), 0);
+    let mut cursor = tree.cursor(Csn(1));
+    *store.1.lock().unwrap() = Some(tree.clone());
+    cursor.seek(&[]).unwrap();
+    *store.1.lock().unwrap() = None;
+    // Every leaf is written anew, and the old records are freed.
+    for csn in [2, 3] {
+        merge(&tree, &batch(ROWS, csn), &rules(csn, &[1]));
+        tree.write_out().unwrap();
+    }
+    tree.evict(0);
+    free_dead_segments(&mem, &tree);
+    for n in 0..ROWS {
+        assert_eq!(cursor.key(), Some(&*key(n)));
+        cursor.next().unwrap_or_else(|error| panic!("row {n}: {error}"));
+    }
+    assert_eq!(cursor.key(), None);
+}
