@@ -29,6 +29,9 @@ pub struct FulguriteEngine {
     pub missing: Option<&'static str>,
 }
 
+/// The least memory budget with log buffers of the default size.
+const MEMORY_BYTES_LEAST: usize = 32 << 20;
+
 impl FulguriteEngine {
     /// The engine of this name, which lacks nothing.
     pub fn new(name: &str, options: Options) -> FulguriteEngine {
@@ -56,11 +59,9 @@ impl Engine for FulguriteEngine {
         "snapshot"
     }
 
-    fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
+    fn cannot(&self, _: Needs, level: Level) -> Option<String> {
         let missing = self.missing.map(|missing| format!("it has no {missing} yet"));
-        let level = durability_of(level).err().map(str::to_string);
-        let unbounded = "this program does not set its memory budget yet".to_string();
-        missing.or(level).or(needs.bounded_memory.then_some(unbounded))
+        missing.or(durability_of(level).err().map(str::to_string))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
@@ -70,7 +71,9 @@ impl Engine for FulguriteEngine {
             source => Error::engine(format!("opening a database in {}", opening.dir.display()), source),
         };
         let env = Arc::new(CountingEnv::new(RealEnv::new()));
-        let options = Options { durability, ..self.options.clone() };
+        let cache_bytes = usize::try_from(opening.cache_bytes).unwrap_or(usize::MAX);
+        let memory_bytes = Some(cache_bytes.max(MEMORY_BYTES_LEAST));
+        let options = Options { durability, memory_bytes, ..self.options.clone() };
         let db =
             Database::open_with(env.clone() as Arc<dyn Env>, opening.dir, options, |_| {}).map_err(opened)?;
         let table = |name: &&str| match db.open_table(name) {

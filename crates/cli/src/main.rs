@@ -1,7 +1,6 @@
 //! `fulgurite`: loads, reads, writes, exports, inspects and verifies databases from a shell.
 
 mod commands;
-mod duration;
 mod events;
 mod failure;
 mod input;
@@ -12,6 +11,7 @@ mod load;
 mod open;
 mod output;
 mod probe;
+mod quantities;
 mod rows;
 mod stderr;
 mod text;
@@ -48,6 +48,10 @@ struct Cli {
     /// variable RUST_LOG chooses by module and level: RUST_LOG=fulgurite_log=debug; RUST_LOG=off prints none.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
+    /// The memory that the database may take, for example 512MiB. A quarter of what the machine or the control group
+    /// allows if it is not given; at least 32MiB.
+    #[arg(long, value_name = "SIZE", global = true, value_parser = quantities::parse_size)]
+    memory: Option<u64>,
     #[command(subcommand)]
     command: Command,
 }
@@ -122,6 +126,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     stderr::set_for_programs(cli.command.is_for_programs());
+    open::set_memory_bytes(cli.memory);
     let ran = events::show(cli.verbose).and_then(|()| cli.command.run());
     match ran {
         Ok(()) => ExitCode::SUCCESS,

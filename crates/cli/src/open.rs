@@ -1,7 +1,7 @@
 //! Opening and closing the database that a command works on.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fulgurite::env::{Env, RealEnv};
 use fulgurite::{Database, Error, Options, RecoveryProgress, Table};
@@ -17,13 +17,28 @@ pub(crate) enum Missing {
     Refuse,
 }
 
+/// The memory budget that the command line names.
+static MEMORY_BYTES: OnceLock<usize> = OnceLock::new();
+
+/// Has databases opened with a memory budget of so many bytes.
+pub(crate) fn set_memory_bytes(bytes: Option<u64>) {
+    if let Some(bytes) = bytes {
+        _ = MEMORY_BYTES.set(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+}
+
+/// The options of every database that a command opens.
+pub(crate) fn options() -> Options {
+    Options { memory_bytes: MEMORY_BYTES.get().copied(), ..Options::default() }
+}
+
 /// Opens the database in `dir`, gives it to `body`, and closes it.
 pub(crate) fn with_database<T>(
     dir: &Path,
     missing: Missing,
     body: impl FnOnce(&Database) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let options = Options { create: missing == Missing::Create, ..Options::default() };
+    let options = Options { create: missing == Missing::Create, ..options() };
     with_options(dir, options, body)
 }
 
@@ -41,7 +56,7 @@ pub(crate) fn with_reader<T>(
 /// Opens the database in `dir` for reading. If it was not closed, standard error names the commits that its log does
 /// not prove durable.
 pub(crate) fn open_reader(dir: &Path) -> fulgurite::Result<Database> {
-    let options = Options { read_only: true, ..Options::default() };
+    let options = Options { read_only: true, ..options() };
     let env = RealEnv::new();
     let mut reporter = RecoveryReporter::new(env.clone());
     let db = Database::open_with(env, dir, options, |progress| reporter.report(progress))?;

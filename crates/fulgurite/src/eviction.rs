@@ -9,7 +9,7 @@
 //! that load nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use fulgurite_index::{Base, Evicted, EvictionStep, IndexMemory};
 use fulgurite_log::CommitLog;
@@ -19,7 +19,9 @@ use parking_lot::Mutex;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::maintenance::Round;
+use crate::memtable_share::MemtableShare;
 use crate::stats::MemoryStats;
+use crate::transaction::memory::TransactionMemory;
 use crate::{Error, Options, Result};
 
 /// At most how many bytes of nodes a step gives back: between two steps the thread looks whether that is enough.
@@ -37,6 +39,9 @@ const DIRTY_SHARE: usize = 4;
 /// The memory of a database, and what eviction did.
 pub(crate) struct Memory {
     pub index: Arc<IndexMemory>,
+    pub transactions: Arc<TransactionMemory>,
+    pub memtables: MemtableShare,
+    log_buffer_bytes: AtomicUsize,
     clock: Mutex<Clock>,
     /// Whether a thread of the background evicts.
     has_thread: AtomicBool,
@@ -73,7 +78,10 @@ enum Turn {
 impl Memory {
     pub fn new(index: Arc<IndexMemory>) -> Memory {
         Memory {
+            transactions: Arc::new(TransactionMemory::new(index.clone())),
             index,
+            memtables: MemtableShare::default(),
+            log_buffer_bytes: AtomicUsize::new(0),
             clock: Mutex::default(),
             has_thread: AtomicBool::new(false),
             wants_checkpoint: AtomicBool::new(false),
@@ -86,6 +94,9 @@ impl Memory {
     /// Begins to count in a budget of so many bytes.
     pub fn begin(&self, budget: usize, options: &Options) {
         self.index.others().fetch_add(options.log_buffer_bytes, Relaxed);
+        self.log_buffer_bytes.store(options.log_buffer_bytes, Relaxed);
+        self.transactions.bound_by(budget);
+        self.memtables.bound_by(budget);
         // With a budget of 0 memory is always tight.
         self.index.set_budget(if options.research.evict_everything { 0 } else { budget });
     }
@@ -109,7 +120,8 @@ impl Memory {
             lent_bytes: index.lent_bytes() as u64,
             slot_bytes: index.slot_bytes() as u64,
             memtable_bytes: index.memtable_bytes() as u64,
-            other_bytes: index.others().load(Relaxed) as u64,
+            log_buffer_bytes: self.log_buffer_bytes.load(Relaxed) as u64,
+            transaction_bytes: self.transactions.bytes() as u64,
             evicted_nodes: evicted_nodes.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),
             leaves_written_to_evict: written_leaves.load(Relaxed),

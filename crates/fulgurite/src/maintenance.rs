@@ -57,6 +57,7 @@ impl Engine {
         if self.pacing.log_pressure(&self.growth).is_some() {
             self.slow_for_log((bytes * tables.clone().count()) as u64)?;
         }
+        self.wait_for_memtables()?;
         if tables.clone().any(|table| table.index.memtables().count() > MEMTABLES_SLOW) {
             self.slow_for_merging(tables, bytes)
         } else {
@@ -173,7 +174,7 @@ impl Engine {
                 self.merge_table(table)?;
             }
             self.wakeups.wake_merger();
-            self.merger.wait(table, self.options.memtable_bytes_max);
+            self.merger.wait_if(|| self.has_too_many_memtables(table));
         }
         let waited_ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
         self.pipeline.stopwatch().waited(Waited::Merging, waited_ns);
@@ -272,9 +273,12 @@ impl Engine {
             self.pipeline.fail_tickets(&why.to_string());
         }
         self.hooks.reached("maintenance");
-        for table in self.tables.active().all() {
-            freeze_if_grown(&table, &self.log, self.options.memtable_bytes_max);
+        let active = self.tables.active().all();
+        for table in &active {
+            freeze_if_grown(table, &self.log, self.options.memtable_bytes_max);
         }
+        self.freeze_largest(&active);
+        drop(active);
         let worked = self.merge_all()?;
         self.tables.active().drop_quiet();
         Ok(Round { worked, left: self.merging_waits() || self.has_unflushed() })

@@ -165,10 +165,10 @@ impl Merger {
         Pressure { room_bytes, left_ns }
     }
 
-    /// Sleeps until a memtable was merged, a short time at most, while the table has too many memtables.
-    pub fn wait(&self, table: &TableState, memtable_bytes_max: usize) {
+    /// Sleeps until a memtable was merged, a short time at most, if it `has_to_wait`.
+    pub fn wait_if(&self, has_to_wait: impl FnOnce() -> bool) {
         let mut waiting = self.waiting.lock();
-        if has_too_many_memtables(table, memtable_bytes_max) {
+        if has_to_wait() {
             self.merged.wait_for(&mut waiting, WAIT_MAX);
         }
     }
@@ -199,6 +199,11 @@ pub(crate) fn freeze_if_grown(table: &TableState, log: &Log, bytes_max: usize) {
             }
         });
     }
+}
+
+/// Freezes a table's mutable memtable, whatever its size.
+pub(crate) fn freeze(table: &TableState, log: &Log) {
+    log.at_reserved(|csn| table.index.freeze(csn));
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

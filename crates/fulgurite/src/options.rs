@@ -47,13 +47,14 @@ pub struct Options {
     /// again and again before they have written their checkpoint, opening writes it itself: after twice the log at
     /// which one begins, or after eight such lives. From 1 MiB to 64 GiB. Default 256 MiB.
     pub checkpoint_log_bytes: u64,
-    /// The memory budget, in bytes: for nodes of trees, memtables and log buffers together. `None`: a quarter of what the
+    /// The memory budget, in bytes: for nodes of trees, memtables, log buffers and open transactions together. `None`: a quarter of what the
     /// control group of the process (version 1 or 2) or else the machine allows, 256 MiB if that is not known. Nodes give
     /// way: clean ones first, then dirty ones, which are written for it. What values and cursors of the program hold counts
     /// until they are dropped. When that is not enough, reads that load nodes, and merges, wait, for a tenth of a second
     /// at most. It bounds other options: `memtable_bytes_max` to a thirty-second and `checkpoint_log_bytes` to a quarter of
-    /// it. Open transactions (`transaction_bytes_max` each), long values while they are read, and the replay of a log
-    /// from before are not in it. At least 16 MiB and twice `log_buffer_bytes`. Default `None`.
+    /// it. All memtables together take a quarter at most, commits wait for that; and so do all open transactions, whose puts
+    /// and reads are refused beyond it ([`Error::TooLarge`]). Long values while they are read, and the replay of a log from
+    /// before are not in it. At least 16 MiB and twice `log_buffer_bytes`. Default `None`.
     pub memory_bytes: Option<usize>,
     /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
     /// MiB.

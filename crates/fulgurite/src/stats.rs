@@ -176,8 +176,10 @@ pub struct MemoryStats {
     pub slot_bytes: u64,
     /// Bytes of memtables, with those that are merged and still read, and of the commits' versions that values hold.
     pub memtable_bytes: u64,
-    /// Bytes of log buffers.
-    pub other_bytes: u64,
+    /// Bytes of the log's buffers.
+    pub log_buffer_bytes: u64,
+    /// Bytes of what open transactions have written and read, savepoints included.
+    pub transaction_bytes: u64,
     /// How many nodes were evicted since the database was opened.
     pub evicted_nodes: u64,
     /// Their bytes.
@@ -191,7 +193,8 @@ pub struct MemoryStats {
 impl MemoryStats {
     /// All that is used.
     pub fn total_bytes(&self) -> u64 {
-        self.node_bytes + self.slot_bytes + self.memtable_bytes + self.other_bytes
+        let of_index = self.node_bytes + self.slot_bytes + self.memtable_bytes;
+        of_index + self.log_buffer_bytes + self.transaction_bytes
     }
 }
 

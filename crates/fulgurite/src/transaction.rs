@@ -1,6 +1,7 @@
 //! Read-write transactions: a snapshot, a private write set, and validation at commit.
 
 mod ends;
+pub(crate) mod memory;
 mod savepoints;
 mod taken;
 
@@ -12,6 +13,7 @@ use fulgurite_index::{Io, Version};
 use fulgurite_log::Durability;
 use fulgurite_types::{Csn, KeySpan, hash_key, limits};
 
+use self::memory::TransactionCharge;
 use self::savepoints::Savepoints;
 use self::taken::Taken;
 use crate::catalog::TableState;
@@ -32,7 +34,7 @@ use crate::snapshots::SnapshotGuard;
 use crate::space::budget::Kind;
 use crate::space::need::WriteCost;
 use crate::spill::Spill;
-use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_value};
+use crate::write_set::{Budget, Cost, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
 
 /// An acknowledged commit: durable, unless a lower [`Durability`] was asked for.
@@ -114,6 +116,7 @@ pub struct Transaction {
     reads: ReadSet,
     spill: Option<Spill>,
     savepoints: Savepoints,
+    charge: TransactionCharge,
     /// The keys that it popped.
     claims: Vec<Claim>,
     taken: Taken,
@@ -136,6 +139,7 @@ impl Transaction {
             writes: WriteSet::default(),
             spill: None,
             savepoints: Savepoints::default(),
+            charge: TransactionCharge::default(),
             claims: Vec::new(),
             taken: Taken::default(),
             id: 0,
@@ -186,7 +190,7 @@ impl Transaction {
         match self.writes.own(table.state.id, key) {
             Some(own) => self.own_value(&table.state, key, own),
             None => {
-                self.reads.key(&table.state, key, hash, self.budget_of_reads())?;
+                self.reads.key(&table.state, key, hash, self.budget_of_reads(key.len())?)?;
                 self.read(&table.state, key, hash, ReadFor::Reading)
             }
         }
@@ -206,22 +210,36 @@ impl Transaction {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
-        self.reads.key_for_update(&table.state, key, hash, self.budget_of_reads())?;
+        self.reads.key_for_update(&table.state, key, hash, self.budget_of_reads(key.len())?)?;
         match self.writes.own(table.state.id, key) {
             Some(own) => self.own_value(&table.state, key, own),
             None => self.read(&table.state, key, hash, ReadFor::Update),
         }
     }
 
-    /// The budget of reads: what the writes and the savepoints leave of the transaction's one budget.
-    fn budget_of_reads(&self) -> Budget {
+    /// The budget of reads: what the writes and the savepoints leave of the transaction's one budget. Charges what a read
+    /// of `key_bytes` adds to them.
+    fn budget_of_reads(&self, key_bytes: usize) -> Result<Budget> {
         let others = self.writes.cost.memory + self.savepoints.bytes();
-        Budget::new(self.engine.options.transaction_bytes_max).beside(others)
+        self.raise_charge(others + self.reads.bytes() + key_bytes)?;
+        Ok(Budget::new(self.engine.options.transaction_bytes_max).beside(others))
     }
 
-    fn budget_of_writes(&self) -> Budget {
+    /// The same for writes.
+    fn budget_of_writes(&self, bytes: usize) -> Result<Budget> {
         let others = self.reads.bytes() + self.savepoints.bytes();
-        Budget::new(self.engine.options.transaction_bytes_max).beside(others)
+        self.raise_charge(others + self.writes.cost.memory + bytes)?;
+        Ok(Budget::new(self.engine.options.transaction_bytes_max).beside(others))
+    }
+
+    /// How many bytes of memory its sets take.
+    fn bytes(&self) -> usize {
+        self.writes.cost.memory + self.reads.bytes() + self.savepoints.bytes()
+    }
+
+    #[inline]
+    fn raise_charge(&self, bytes: usize) -> Result<()> {
+        self.charge.raise(bytes, &self.engine.memory.transactions)
     }
 
     fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
@@ -265,7 +283,7 @@ impl Transaction {
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
         let own = self.writes.own(table.state.id, key);
-        let budget = self.budget_of_reads();
+        let budget = self.budget_of_reads(key.len())?;
         match read_for {
             ReadFor::Update => self.reads.key_for_update(&table.state, key, hash, budget)?,
             ReadFor::Reading if own.is_none() => self.reads.key(&table.state, key, hash, budget)?,
@@ -392,14 +410,15 @@ impl Transaction {
         };
         let read_before = read_before || self.reads.has_read(table.id, key, hash);
         let op = WriteOp { value, expires_at_ms, read_before, hash };
-        let budget = self.budget_of_writes();
+        let budget = self.budget_of_writes(Cost::of(key, &op).memory)?;
         self.writes.put(table, key, op, budget)
     }
 
     fn write_value(&mut self, table: &TableState, key: &[u8], value: &[u8]) -> Result<WriteValue> {
         check_value(value)?;
-        let used = self.writes.cost.memory + self.reads.bytes() + self.savepoints.bytes() + value.len();
-        let budget_half_used = used > self.engine.options.transaction_bytes_max / 2;
+        let left = self.charge.left(&self.engine.memory.transactions);
+        let budget = self.engine.options.transaction_bytes_max.min(left);
+        let budget_half_used = self.bytes() + value.len() > budget / 2;
         let spills = value.len() >= limits::SPILL_BYTES_MIN
             || (budget_half_used && value.len() > self.engine.options.inline_bytes_max);
         if !spills {
@@ -432,7 +451,7 @@ impl Transaction {
     pub(crate) fn delete_span(&mut self, table: &Table, span: KeySpan) -> Result<()> {
         self.mine(table)?;
         if let Some(range) = span.storable() {
-            let budget = self.budget_of_writes();
+            let budget = self.budget_of_writes(Cost::of_range(&range).memory)?;
             self.writes.delete_range(&table.state, range.clone(), budget)?;
             self.reads.delete_range(&table.state, range.borrowed());
         }
@@ -469,7 +488,7 @@ impl Transaction {
     fn record_range(&self, table: &Table, range: GivenRange<'_>) -> Result<()> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
-        self.reads.range(&table.state, range, self.budget_of_reads())?;
+        self.reads.range(&table.state, range, self.budget_of_reads(range.span.start.len())?)?;
         self.reads.saw(self.snapshot.csn);
         Ok(())
     }
@@ -505,6 +524,7 @@ impl Transaction {
         let is_own = savepoint.transaction == self.id;
         let mark = is_own.then(|| self.savepoints.roll_back_to(savepoint.number)).flatten();
         self.writes.rollback_to(mark.ok_or(Error::UnknownSavepoint)?);
+        self.charge.lower(self.bytes());
         self.taken.undone();
         self.claims.retain(|claim| claim.after_savepoints < savepoint.number);
         Ok(())
@@ -655,6 +675,8 @@ impl Transaction {
         let _admitted = engine.admit_by_room(kind, || self.writes.cost_on_disk())?;
         let bytes = self.writes.cost.memory / self.writes.tables.len().max(1);
         engine.wait_for_maintenance(self.writes.tables.iter().map(|writes| &*writes.table), bytes)?;
+        // The operations are encoded, and applied from a copy of their own.
+        self.charge.raise_anyway(self.bytes() + self.writes.cost.operations, &engine.memory.transactions);
         let (frame, work) = prepare(
             &engine.tables,
             &mut self.writes,
@@ -751,6 +773,7 @@ impl Committer for Committing {
         for writes in &self.transaction.writes.tables {
             freeze_if_grown(&writes.table, log, options.memtable_bytes_max);
         }
+        self.transaction.engine.look_at_memtables();
     }
 }
 

@@ -79,13 +79,13 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// The cost of an operation. A value that is inline now may be written as chunks at the commit.
-    fn of(key: &[u8], op: &WriteOp) -> Cost {
+    pub fn of(key: &[u8], op: &WriteOp) -> Cost {
         let inline = inline_len(op);
         let operations = body::op_bytes_max(key.len(), inline).max(body::chunks_op_bytes_max(key.len()));
         Cost { memory: ENTRY_OVERHEAD_BYTES + key.len() + inline, operations }
     }
 
-    fn of_range(range: &KeySpan) -> Cost {
+    pub fn of_range(range: &KeySpan) -> Cost {
         let end = range.end.as_ref().map_or(0, |end| end.len());
         Cost {
             memory: ENTRY_OVERHEAD_BYTES + range.start.len() + end,

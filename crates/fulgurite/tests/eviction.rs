@@ -88,3 +88,64 @@ fn a_budget_below_its_least_is_refused_with_both_numbers() {
     }
     assert!(!dir.path().join("db").exists());
 }
+
+/// Each of a hundred transactions is below what one may take.
+#[test]
+fn transactions_that_do_not_fit_together_are_refused_when_they_write_or_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    let table = db.table("rows").unwrap();
+    let memory = || db.stats().memory;
+    let share = BUDGET as u64 / 4;
+    let value = vec![7; 1000];
+    let mut refused = 0;
+    let open: Vec<_> = (0..100u32)
+        .map(|n| {
+            let mut txn = db.begin();
+            let key = |i: u32| [n.to_be_bytes(), i.to_be_bytes()].concat();
+            let puts = (0..1000).take_while(|&i| match txn.put(&table, key(i), &value) {
+                Ok(()) => true,
+                Err(Error::TooLarge { bytes, max }) => {
+                    assert!(bytes > max && max as u64 <= share);
+                    refused += 1;
+                    false
+                }
+                Err(error) => panic!("{error}"),
+            });
+            let puts = puts.count() as u32;
+            assert!(memory().transaction_bytes <= share + 100 * (64 << 10), "{:?}", memory());
+            (txn, puts)
+        })
+        .collect();
+    assert!(refused > 90, "{refused} were refused");
+    assert!(memory().transaction_bytes > share, "{:?}", memory());
+    let reads: usize = (0..u32::MAX).take_while(|i| open[99].0.get(&table, i.to_be_bytes()).is_ok()).count();
+    assert!(reads < 10_000, "{reads} reads");
+    for (n, (txn, puts)) in open.into_iter().enumerate() {
+        assert!(puts > 30, "{puts} puts of transaction {n}");
+        txn.commit().unwrap();
+        let prefix = (n as u32).to_be_bytes();
+        assert_eq!(table.prefix(prefix).unwrap().count(), puts as usize);
+    }
+    assert_eq!(memory().transaction_bytes, 0);
+}
+
+#[test]
+fn the_memtables_of_many_tables_share_a_quarter_of_the_budget() {
+    const TABLES: u32 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    let tables: Vec<_> = (0..TABLES).map(|n| db.table(&format!("t{n}")).unwrap()).collect();
+    let mut peak = 0;
+    for n in 0..400u64 {
+        for table in &tables {
+            table.put(key(n), value(n, 0)).unwrap();
+        }
+        peak = peak.max(db.stats().memory.memtable_bytes);
+    }
+    // Merged ones are freed a little later.
+    assert!(peak <= BUDGET as u64 / 4 * 5 / 4, "{peak} bytes of memtables, {:?}", db.stats());
+    for table in &tables {
+        (0..400).for_each(|n| assert_eq!(table.get(key(n)).unwrap().unwrap(), value(n, 0)));
+    }
+}

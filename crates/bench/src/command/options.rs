@@ -50,8 +50,8 @@ pub(super) struct RunArgs {
     /// staged.
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',', default_value = "sync")]
     pub(super) durability: Vec<Level>,
-    /// The memory of each engine for data.
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
+    /// The memory of each engine for data. Fulgurite has its memtables and log buffers in it, too, and takes 32MiB at least.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = bytes)]
     pub(super) cache: u64,
     /// Multiply the rows that are there beforehand.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = scale)]

@@ -7,12 +7,12 @@ use fulgurite::limits::VALUE_BYTES_MAX;
 use fulgurite::{Commit, Database, Error, Table};
 use serde_json::json;
 
-use crate::duration::parse_duration;
 use crate::failure::Failure;
 use crate::io::open_input;
 use crate::keys::KeyFormat;
 use crate::open::{Missing, with_database};
 use crate::output::Output;
+use crate::quantities::parse_duration;
 
 const EXAMPLES: &str = "\
 EXAMPLES:

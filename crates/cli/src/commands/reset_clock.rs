@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use fulgurite::{Database, Options};
+use fulgurite::Database;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::open::options;
 use crate::output::Output;
 use crate::text::utc;
 
@@ -30,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let reset = Database::reset_clock(&args.dir, Options::default())?;
+    let reset = Database::reset_clock(&args.dir, options())?;
     let mut output = Output::new();
     if args.json {
         output.json(&json!({ "before_ms": reset.before_ms, "after_ms": reset.after_ms }))?;

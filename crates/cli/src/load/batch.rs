@@ -200,7 +200,8 @@ fn refused(error: Error) -> Refused {
             Refused::Row(error)
         }
         error @ Error::TooLarge { .. } => Refused::Load(Failure::from(error).and(
-            "an atomic load needs memory for all of its rows: load into a new table without --atomic, then rename it",
+            "an atomic load needs memory for all of its rows: give it more with --memory, or load into a new table without \
+             --atomic, then rename it",
         )),
         error => Refused::Load(error.into()),
     }

@@ -11,15 +11,15 @@ pub(crate) use self::args::{Args, Input};
 
 use std::sync::Arc;
 
+use fulgurite::Database;
 use fulgurite::env::{Env, RealEnv};
-use fulgurite::{Database, Options};
 use serde_json::json;
 
 use self::batch::{Batches, Commits, Outcome, Refused};
 use self::progress::Progress;
 use crate::failure::Failure;
 use crate::input::{Lines, Source};
-use crate::open::with_options;
+use crate::open::{options, with_options};
 use crate::output::Output;
 use crate::rows::{Columns, CsvRows, Format, JsonFields, JsonRows, Next, Row, Rows, TsvRows};
 use crate::{interrupt, text};
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = Source::open(&*env, input.file)?;
     let name = source.name().to_string();
     let progress = Progress::new(&source, args.json);
-    let mut options = Options::default();
+    let mut options = options();
     if args.atomic {
         options.transaction_bytes_max = ATOMIC_BYTES_MAX;
     }

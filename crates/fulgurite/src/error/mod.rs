@@ -56,12 +56,14 @@ pub enum Error {
         /// Its length in bytes.
         len: usize,
     },
-    /// A transaction reads and writes more than its memory budget holds, or more than fits one operation list of the
-    /// log. The read, write or commit that returned this did nothing.
+    /// A transaction reads and writes more than its memory budget holds, more than the other open transactions leave of
+    /// a quarter of the database's, or more than fits one operation list of the log. The read, write or commit that
+    /// returned this did nothing.
     TooLarge {
         /// The bytes of its keys, values in memory, reads and bookkeeping, or those of its operation list.
         bytes: usize,
-        /// The budget, [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), or
+        /// The budget, [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max); what other transactions
+        /// leave of a quarter of [`Options::memory_bytes`](crate::Options::memory_bytes); or
         /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX).
         max: usize,
     },
@@ -378,8 +380,8 @@ impl fmt::Display for Error {
             }
             Error::TooLarge { bytes, max } => write!(
                 f,
-                "the transaction's entries and reads take {bytes} bytes and at most {max} are allowed: commit in smaller \
-                 pieces, and read through a snapshot what the commit does not depend on"
+                "the transaction's entries and reads take {bytes} bytes and at most {max} are allowed, beside those of other \
+                 open transactions: commit in smaller pieces, and read through a snapshot what the commit does not depend on"
             ),
             Error::KeyExists { table, key } => {
                 write!(f, "table `{table}` already has the key {}", readable(key))

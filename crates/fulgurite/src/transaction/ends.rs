@@ -152,7 +152,7 @@ impl Transaction {
                 read.starts_after_key = false;
             }
         }
-        self.reads.range(&table.state, read, self.budget_of_reads())?;
+        self.reads.range(&table.state, read, self.budget_of_reads(read.span.start.len())?)?;
         Ok(found)
     }
 
@@ -222,7 +222,7 @@ impl Transaction {
             }
         }
         let Some(Unclaimed { key, value, claim, hash }) = popped else { return Ok(None) };
-        self.reads.key(&table.state, &key, hash, self.budget_of_reads())?;
+        self.reads.key(&table.state, &key, hash, self.budget_of_reads(key.len())?)?;
         if self.isolation == Isolation::Serializable && self.writes.own(table.state.id, &key).is_none() {
             // A serializable transaction may commit only before the entry expires.
             self.version(&table.state, &key, hash, ReadFor::Reading)?;
