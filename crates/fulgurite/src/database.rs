@@ -430,6 +430,31 @@ impl Database {
         self.engine.maintain()
     }
 
+    /// Changes the memory budget of the open database, [`Options::memory_bytes`], for all handles. When this returns, a smaller
+    /// one holds for loads and writes from now on; nodes beyond it are evicted within moments. The bounds of a
+    /// single memtable, and of the log between checkpoints, stay as they were when the database was opened.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// db.set_memory_bytes(64 << 20)?;
+    /// assert_eq!(db.stats().memory.budget_bytes, 64 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadOptions`] below the least: the budget stays. [`Error::Closed`], [`Error::Forked`].
+    pub fn set_memory_bytes(&self, bytes: usize) -> Result<()> {
+        self.engine.check_process()?;
+        self.engine.check_open()?;
+        let options = Options { memory_bytes: Some(bytes), ..self.engine.options.clone() };
+        options.validate_memory()?;
+        self.engine.memory.set_budget(bytes, &options);
+        Ok(())
+    }
+
     /// Counters and sizes; all 0 in a child of the process that opened the database ([`Error::Forked`]).
     pub fn stats(&self) -> Stats {
         if self.engine.check_process().is_err() {

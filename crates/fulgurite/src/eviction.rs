@@ -95,10 +95,17 @@ impl Memory {
     pub fn begin(&self, budget: usize, options: &Options) {
         self.index.others().fetch_add(options.log_buffer_bytes, Relaxed);
         self.log_buffer_bytes.store(options.log_buffer_bytes, Relaxed);
+        self.memtables.set_replayed(self.index.memtable_bytes());
+        self.set_budget(budget, options);
+    }
+
+    /// Sets the budget, in bytes.
+    pub fn set_budget(&self, budget: usize, options: &Options) {
         self.transactions.bound_by(budget);
         self.memtables.bound_by(budget);
         // With a budget of 0 memory is always tight.
         self.index.set_budget(if options.research.evict_everything { 0 } else { budget });
+        self.index.look();
     }
 
     /// A thread of the background begins to evict, or ends.

@@ -22,22 +22,36 @@ use crate::merger::freeze;
 const MEMTABLES_SHARE: usize = 4;
 
 /// How many bytes all memtables may take.
-pub(crate) struct MemtableShare(AtomicUsize);
+pub(crate) struct MemtableShare {
+    bytes: AtomicUsize,
+    /// What replay made of the log, until it is merged: commits do not wait for that, which may take seconds.
+    replayed: AtomicUsize,
+}
 
 impl Default for MemtableShare {
     fn default() -> MemtableShare {
-        MemtableShare(AtomicUsize::new(usize::MAX))
+        MemtableShare { bytes: AtomicUsize::new(usize::MAX), replayed: AtomicUsize::new(0) }
     }
 }
 
 impl MemtableShare {
     /// Begins to bound them by their share of a memory budget.
     pub fn bound_by(&self, budget: usize) {
-        self.0.store(budget / MEMTABLES_SHARE, Ordering::Relaxed);
+        self.bytes.store(budget / MEMTABLES_SHARE, Ordering::Relaxed);
+    }
+
+    /// So many bytes are those of replayed commits.
+    pub fn set_replayed(&self, bytes: usize) {
+        self.replayed.store(bytes, Ordering::Relaxed);
     }
 
     fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// With this many commits wait.
+    fn bytes_max(&self) -> usize {
+        self.bytes().saturating_add(self.replayed.load(Ordering::Relaxed))
     }
 }
 
@@ -60,6 +74,7 @@ impl Engine {
     pub fn freeze_largest(&self, tables: &[Arc<TableState>]) {
         let share = self.memory.memtables.bytes();
         if self.memory.index.memtable_bytes() <= share / 2 {
+            self.memory.memtables.set_replayed(0);
             return;
         }
         let mutable = |table: &&Arc<TableState>| table.index.memtables().newest_bytes();
@@ -79,15 +94,16 @@ impl Engine {
     /// Waits while memtables that can be merged take more than their share.
     #[inline]
     pub fn wait_for_memtables(&self) -> Result<()> {
-        if self.memory.index.memtable_bytes() <= self.memory.memtables.bytes() {
+        if self.memory.index.memtable_bytes() <= self.memory.memtables.bytes_max() {
             return Ok(());
         }
         self.wait_while_memtables_are_over()
     }
 
     fn memtables_are_over(&self) -> bool {
-        let share = self.memory.memtables.bytes();
-        self.memory.index.memtable_bytes() > share && self.tables.active().sum(mergeable_bytes) > share as u64
+        let bytes_max = self.memory.memtables.bytes_max();
+        self.memory.index.memtable_bytes() > bytes_max
+            && self.tables.active().sum(mergeable_bytes) > bytes_max as u64
     }
 
     #[cold]

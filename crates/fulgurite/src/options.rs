@@ -177,6 +177,19 @@ impl Options {
         self.memory_bytes.unwrap_or_else(default)
     }
 
+    fn memory_violation(&self) -> Option<String> {
+        let least = self.memory_bytes_least();
+        self.memory_bytes.filter(|bytes| *bytes < least).map(|bytes| {
+            format!("memory_bytes is {bytes}, the least is {least}: 16 MiB, and twice log_buffer_bytes")
+        })
+    }
+
+    /// Checks the memory budget only.
+    pub(crate) fn validate_memory(&self) -> Result<()> {
+        self.memory_violation()
+            .map_or(Ok(()), |violation| Err(Error::BadOptions { violations: vec![violation] }))
+    }
+
     /// Bounds the options that are to be less than a part of the memory budget.
     pub(crate) fn bound_by(&mut self, budget: usize) {
         self.memtable_bytes_max = self.memtable_bytes_max.min(budget / MEMTABLE_SHARE);
@@ -202,12 +215,7 @@ impl Options {
             TRANSACTION_BYTES_MAX_LEAST as u64,
             64 << 30,
         );
-        if let Some(bytes) = self.memory_bytes.filter(|bytes| *bytes < self.memory_bytes_least()) {
-            violations.push(format!(
-                "memory_bytes is {bytes}, the least is {}: 16 MiB, and twice log_buffer_bytes",
-                self.memory_bytes_least()
-            ));
-        }
+        violations.extend(self.memory_violation());
         if self.inline_bytes_max > self.leaf_bytes / 2 {
             violations.push(format!(
                 "inline_bytes_max is {}, more than half of leaf_bytes, which is {}",
