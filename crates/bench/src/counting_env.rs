@@ -60,6 +60,10 @@ impl Env for CountingEnv {
         self.below().random_u64()
     }
 
+    fn trim_memory(&self, resident: u64) -> bool {
+        self.below().trim_memory(resident)
+    }
+
     fn memory_bytes(&self) -> Option<u64> {
         self.below().memory_bytes()
     }

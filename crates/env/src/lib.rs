@@ -50,6 +50,12 @@ pub trait Env: fmt::Debug + Send + Sync + 'static {
     fn memory_bytes(&self) -> Option<u64> {
         None
     }
+    /// Has the allocator give memory back to the operating system that the program has freed, if more than `resident` bytes of its
+    /// own are resident. Takes tens of milliseconds then; returns whether it did.
+    fn trim_memory(&self, resident: u64) -> bool {
+        let _ = resident;
+        false
+    }
     /// Starts a named thread. Fails if the operating system refuses one.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>>;
 }

@@ -36,6 +36,13 @@ const TEST_TURNS: usize = 3;
 /// Dirty leaves are written before all clean nodes are gone once dirty nodes have this share of the budget.
 const DIRTY_SHARE: usize = 4;
 
+/// When this part of the budget was evicted, freed memory is given back to the operating system, if the process has more than
+/// the budget, a sixteenth of it, and the base.
+const TRIM_SHARE: usize = 2;
+
+/// What a process takes beside the budget.
+const TRIM_BASE_BYTES: usize = 32 << 20;
+
 /// The memory of a database, and what eviction did.
 pub(crate) struct Memory {
     pub index: Arc<IndexMemory>,
@@ -65,6 +72,8 @@ struct Clock {
     was_barren: bool,
     /// Whether a write has failed since eviction began: only clean nodes are dropped then.
     has_failed: bool,
+    /// How many bytes were evicted when memory was last given back to the operating system.
+    trimmed_at: u64,
 }
 
 /// The end of a round of the clock.
@@ -181,6 +190,7 @@ impl Engine {
             if index.excess_bytes() == 0 {
                 break;
             }
+            self.trim_after(clock, index.budget_bytes());
             match self.turn(clock, index.excess_bytes()) {
                 Ok(Turn::Goes) => {}
                 Ok(Turn::IsStuck) => {
@@ -199,6 +209,20 @@ impl Engine {
             }
         }
         outcome.map(|()| Round { worked: true, left: false })
+    }
+
+    /// Gives memory back to the operating system now and then: the allocator keeps what nodes took, in arenas of many threads.
+    /// That takes tens of milliseconds, in which others may wait for memory: so only where it is of use.
+    fn trim_after(&self, clock: &mut Clock, budget: usize) {
+        let evicted = self.memory.evicted_bytes.load(Relaxed);
+        if evicted - clock.trimmed_at > (budget / TRIM_SHARE) as u64 && self.memory.has_thread.load(Relaxed) {
+            clock.trimmed_at = evicted;
+            let start_ns = self.env.clock().monotonic_ns();
+            if self.env.trim_memory((budget + budget / 16 + TRIM_BASE_BYTES) as u64) {
+                let took_us = self.env.clock().monotonic_ns().saturating_sub(start_ns) / 1000;
+                tracing::debug!(took_us, "gave freed memory back to the operating system");
+            }
+        }
     }
 
     /// One step of the clock.

@@ -10,6 +10,27 @@ pub(super) fn memory_bytes() -> Option<u64> {
     groups_bytes(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()
 }
 
+/// Has glibc give back the memory that the program has freed: a thread frees into the arena from which the memory came, and
+/// without this call only the ends of arenas are given back. If the program has another allocator, it does nothing of use, and
+/// no harm.
+pub(super) fn trim(resident: u64) -> bool {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let is_above = own_bytes(&statm, rustix::param::page_size() as u64).is_some_and(|own| own > resident);
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    if is_above {
+        // SAFETY: it takes no pointer, and locks what it changes.
+        unsafe { libc::malloc_trim(0) };
+    }
+    is_above
+}
+
+/// The resident bytes that are not of files.
+fn own_bytes(statm: &str, page_bytes: u64) -> Option<u64> {
+    let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    resident.checked_sub(shared)?.checked_mul(page_bytes)
+}
+
 fn machine_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -44,6 +65,15 @@ fn limit(file: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resident_memory_is_that_without_files() {
+        assert_eq!(own_bytes("1000 300 100 5 0 200 0\n", 4096), Some(200 * 4096));
+        for wrong in ["", "1000", "1000 300", "1000 a 100", "1000 100 300"] {
+            assert_eq!(own_bytes(wrong, 4096), None, "{wrong}");
+        }
+        assert!(!trim(u64::MAX) && trim(0));
+    }
 
     #[test]
     fn the_machine_has_memory() {

@@ -51,6 +51,10 @@ impl Env for RealEnv {
         random::random_u64()
     }
 
+    fn trim_memory(&self, resident: u64) -> bool {
+        memory::trim(resident)
+    }
+
     fn memory_bytes(&self) -> Option<u64> {
         memory::memory_bytes()
     }
