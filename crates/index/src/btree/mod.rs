@@ -120,6 +120,8 @@ impl BTree {
     /// The tree was dropped, although references to it may be left: its dirty nodes no longer count among those of its
     /// store. Nothing is merged or written any more.
     pub fn leave_store(&self) {
+        // Between a change of the dirty bytes of the tree and of the store, the store's would go wrong for good.
+        let _maintenance = self.tree.maintenance.lock();
         self.tree.nodes.residency.leave();
     }
 
