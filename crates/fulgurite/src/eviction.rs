@@ -104,8 +104,12 @@ impl Memory {
     pub fn begin(&self, budget: usize, options: &Options) {
         self.index.others().fetch_add(options.log_buffer_bytes, Relaxed);
         self.log_buffer_bytes.store(options.log_buffer_bytes, Relaxed);
-        self.memtables.set_replayed(self.index.memtable_bytes());
         self.set_budget(budget, options);
+    }
+
+    /// Commits do not wait for the memtables that replay has made.
+    pub fn note_replayed(&self) {
+        self.memtables.set_replayed(self.index.memtable_bytes());
     }
 
     /// Sets the budget, in bytes.
@@ -153,7 +157,7 @@ impl Memory {
 }
 
 impl Engine {
-    /// Has eviction begin, now and whenever memory is tight. Called once, when the engine is where it stays.
+    /// Has eviction begin whenever memory is tight. Called once, when the engine is where it stays.
     pub fn watch_memory(self: &Arc<Engine>) {
         let engine = Arc::downgrade(self);
         self.memory.index.set_waker(move || {

@@ -40,9 +40,7 @@ enum State {
 
 impl Handle {
     /// The first share of a database that was just opened.
-    pub fn new(engine: Engine) -> Result<Handle> {
-        let engine = Arc::new(engine);
-        engine.watch_memory();
+    pub fn new(engine: Arc<Engine>) -> Result<Handle> {
         let background = if engine.options.background { Some(Background::start(&engine)?) } else { None };
         let background = Mutex::new(background);
         let state = Mutex::new(State::Open);

@@ -326,17 +326,22 @@ impl Engine {
         Ok(log.or_error()? | merged | written | evicted)
     }
 
+    /// Finds the segments that earlier lives left dead. Called while no tree has records that the checkpoint does not name,
+    /// and no reader exists: a segment that the checkpoint does not need is dead (INV-REC-1).
+    pub fn retire_before_serving(&self) {
+        _ = self.room.look();
+        let needed = self.checkpointer.lock().needed();
+        self.space.lock().retire_before_serving(needed);
+    }
+
     /// The last step of opening, before the database serves: frees the segments that earlier lives left dead, and pays
     /// an overdue debt. Serving needs neither, so a full disk or damage does not fail it.
     ///
     /// # Errors
     /// [`crate::Error::Poisoned`].
     pub fn pay_debt_of_former_lives(&self) -> Result<()> {
-        _ = self.room.look();
         let is_overdue = {
             let checkpointer = self.checkpointer.lock();
-            // No tree has changes in memory and no reader exists: a segment that the checkpoint does not need is dead.
-            self.space.lock().retire_before_serving(checkpointer.needed());
             let lacks_reserve = self.log.reserve_bytes()
                 < self.log.options().reserve_segments as u64 * u64::from(limits::SEGMENT_BYTES_MIN);
             checkpointer.is_overdue(lacks_reserve)

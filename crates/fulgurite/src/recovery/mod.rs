@@ -4,11 +4,12 @@
 //! 1. locks the directory;
 //! 2. reads the superblock, or creates the database;
 //! 3. recovers the log: collects the frames above the last checkpoint, and begins an epoch;
-//! 4. restores the tables of that checkpoint, and applies the collected frames to them;
+//! 4. restores the tables of that checkpoint, and applies the collected frames to them (all, or a first batch);
 //! 5. writes the superblock of this life, with the new epoch. A crash before that is harmless: the old superblock names
 //!    an older epoch, and the chain of the log leads from the new one to the replay point;
 //! 6. builds the owners, each from those before it, and the [`Engine`] last: none is ever half-built;
-//! 7. frees the segments that former lives left dead, and checkpoints if these left too much log to replay.
+//! 7. finds the segments that former lives left dead; applies the frames that did not fit into memory at once, merging between;
+//!    and checkpoints if former lives left too much log to replay.
 //!
 //! Opened read-only, a database begins no epoch and writes nothing: steps 5 and 7 are left out.
 
@@ -26,7 +27,7 @@ use fulgurite_types::{Csn, DiskReads, Epoch, Lsn, TableId};
 use parking_lot::Mutex;
 
 use self::directory::{clear_log, create_log_dir, enter, is_without_epoch, open_log_dir, open_superblock};
-use self::replay::Replay;
+use self::replay::{Replay, Rest};
 use self::tables::restore_tables;
 pub(crate) use self::tables::row_of;
 use crate::background::Wakeups;
@@ -88,6 +89,8 @@ struct Restored {
     chain: Chain,
     /// The operation lists in chunks that were replayed.
     lists: LogBytes,
+    /// The commits that are replayed in further batches.
+    rest: Option<Rest>,
     disk_reads: Arc<DiskReads>,
 }
 
@@ -97,7 +100,7 @@ pub(crate) fn open_engine(
     dir: &Path,
     mut options: Options,
     progress: &mut dyn FnMut(RecoveryProgress),
-) -> Result<Engine> {
+) -> Result<Arc<Engine>> {
     options.validate()?;
     let start_ns = env.clock().monotonic_ns();
     let read_only = options.read_only;
@@ -107,7 +110,7 @@ pub(crate) fn open_engine(
     let budget = options.memory_budget(allowed);
     options.bound_by(budget);
     let (home, lock) = enter(env.disk(), dir, &options)?;
-    let mut recovered = recover(&env, &*home, &options, progress)?;
+    let mut recovered = recover(&env, &*home, &options, budget, progress)?;
     let found = recovered.superblock.current().clone();
     if !read_only {
         let Recovered { log, report, clock, .. } = &recovered;
@@ -115,13 +118,20 @@ pub(crate) fn open_engine(
         recovered.superblock.write(next)?;
     }
     let report = recovered.report.clone();
-    let engine = build(env, home, lock, options, recovered);
+    let rest = recovered.restored.rest.take();
+    let engine = Arc::new(build(env, home, lock, options, recovered));
+    engine.watch_memory();
     engine.memory.begin(budget, &engine.options);
     if allowed.is_some_and(|allowed| budget as u64 > allowed) {
         let path = engine.files.path.display();
         tracing::warn!(%path, budget, allowed, "the memory budget is larger than what the process may use");
     }
     if !read_only {
+        engine.retire_before_serving();
+        if let Some(rest) = rest {
+            engine.replay_rest(&rest)?;
+        }
+        engine.memory.note_replayed();
         engine.pay_debt_of_former_lives()?;
     }
     log_opened(&engine, &found, &report, start_ns);
@@ -133,13 +143,14 @@ fn recover(
     env: &Arc<dyn Env>,
     home: &dyn Dir,
     options: &Options,
+    budget: usize,
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Recovered> {
     let superblock = open_superblock(&**env, home, options)?;
     let current = superblock.current();
     let no_barrier_refusal = refuse_no_barrier(home, options, &superblock)?;
     let log_options = log_options(options, no_barrier_refusal.is_none());
-    let mut replay = Replay::new(options.inline_bytes_max, progress);
+    let mut replay = Replay::new(options, budget, progress);
     let (log, report) = open_log(env, home, current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
@@ -157,7 +168,7 @@ fn build(
     recovered: Recovered,
 ) -> Engine {
     let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills } = recovered;
-    let Restored { tables, accounts, chain, lists, disk_reads } = restored;
+    let Restored { tables, accounts, chain, lists, disk_reads, .. } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
     let (hooks, progress) = (Arc::new(Hooks::new()), Arc::new(Progress::default()));
@@ -364,7 +375,8 @@ fn restore(
     let store = Arc::new(LogNodeStore::new(log.clone(), disk_reads.clone()));
     let catalog = Arc::new(Catalog::new(store, options, root));
     restore_tables(log, &catalog, record)?;
-    let lists = replay.finish(log, spills, &catalog, options.checkpoint_log_bytes)?;
+    let lists = replay.lists();
+    let rest = replay.finish(log, spills, &catalog)?;
     let mut accounts = Accounts::recovered(record, read.segments());
     let gone: Vec<_> = record.tables.keys().copied().filter(|id| catalog.by_id(*id).is_none()).collect();
     let mut chain = Chain::recovered(read);
@@ -372,7 +384,7 @@ fn restore(
         accounts.drop_table(id);
         chain.note(id);
     }
-    Ok(Restored { tables: catalog, accounts, chain, lists, disk_reads })
+    Ok(Restored { tables: catalog, accounts, chain, lists, rest, disk_reads })
 }
 
 /// Fails if a segment with live bytes is missing, or so short or damaged that the log did not take it.

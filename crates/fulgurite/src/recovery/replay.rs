@@ -1,4 +1,13 @@
 //! Replay: collects the frames of the log above the checkpoint, and applies them to the tables.
+//!
+//! Usually that is one batch: [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes) is a quarter of the memory
+//! budget at most. There may be more log than that, if the budget was larger before, or if lives ended before their first
+//! checkpoint, or if one transaction is large. Then the log, once it is open, is read again after the first batch; each batch is applied,
+//! frozen and merged before the next one is read, and eviction keeps the trees within the budget meanwhile.
+//!
+//! **INV-REC-1.** *Before the last batch is applied no checkpoint is written, and no segment is found dead.* A checkpoint
+//! would say that it covers commits that are in no table yet. Segments that former lives left dead are found before the first
+//! merge: afterwards trees have records that no checkpoint names. The chunks of all commits are pinned by then.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -6,29 +15,63 @@ use std::error::Error as StdError;
 use fulgurite_index::memtables::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_index::{Extent, OutOfLine, VersionFlags};
-use fulgurite_log::{ChunkRef, Log, RecoveredFrame, RecoverySink};
+use fulgurite_log::{ChunkRef, FrameHeader, Log, RecoveredFrame, RecoverySink};
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 
 use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::catalog::{Catalog, CatalogOp, inline_max_of};
 use crate::checkpoint::growth::LogBytes;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::recovery::RecoveryProgress;
 use crate::space::pins::SpillPins;
 use crate::spill::resolve_references;
-use crate::{Damage, Error, Result};
+use crate::{Damage, Error, Options, Result};
 
-/// Collects the operations of the frames that the log delivers, by table. Reads no tree and no catalog before the whole
+/// The first batch, which recovery itself collects, takes this part of the memory budget: trees take nothing yet.
+const FIRST_BATCH_SHARE: usize = 2;
+
+/// A later batch takes this part of it.
+const BATCH_SHARE: usize = 8;
+
+/// Batches take about so many bytes if everything is to be evicted: for tests.
+const TEST_BATCH_BYTES: usize = 1 << 10;
+
+/// An operation takes about so many bytes in a memtable beside its key and its value.
+const OP_BYTES: usize = 96;
+
+/// Collects the first batch of the log, and notes where it ends. Reads no tree and no catalog before the whole
 /// log was read: the log serves reads only once it is open.
 pub(crate) struct Replay<'p> {
+    batch: Batch,
+    bytes_max: usize,
+    list_share: u64,
+    lists: LogBytes,
+    /// The log after the first batch.
+    rest: Option<Rest>,
+    pub clock_ms: u64,
+    progress: &'p mut dyn FnMut(RecoveryProgress),
+}
+
+/// The commits that are replayed in further batches.
+pub(crate) struct Rest {
+    /// The last commit of the first batch.
+    after: Csn,
+    /// The last commit.
+    last: Csn,
+    in_chunks: Vec<(Csn, Vec<ChunkRef>)>,
+}
+
+/// Operations of consecutive commits, by table.
+struct Batch {
     inline_max: usize,
     tables: BTreeMap<TableId, RecoveredTable>,
     catalog_ops: Vec<(Csn, Vec<CatalogOp>)>,
     /// Frames that refer to chunks: resolved once the log is open for reads.
     in_chunks: Vec<InChunks>,
-    pub commits: u64,
-    pub clock_ms: u64,
-    progress: &'p mut dyn FnMut(RecoveryProgress),
+    /// All that will take about so many bytes of memory.
+    bytes: usize,
+    last: Csn,
 }
 
 struct RecoveredTable {
@@ -44,16 +87,15 @@ struct InChunks {
     local: Vec<ChunkRef>,
 }
 
-impl<'p> Replay<'p> {
-    pub fn new(inline_max: usize, progress: &'p mut dyn FnMut(RecoveryProgress)) -> Replay<'p> {
-        Replay {
+impl Batch {
+    fn new(inline_max: usize) -> Batch {
+        Batch {
             inline_max,
             tables: BTreeMap::new(),
             catalog_ops: Vec::new(),
             in_chunks: Vec::new(),
-            commits: 0,
-            clock_ms: 0,
-            progress,
+            bytes: 0,
+            last: Csn::ZERO,
         }
     }
 
@@ -63,11 +105,30 @@ impl<'p> Replay<'p> {
             .or_insert_with(|| RecoveredTable { ops: RecoveredBuilder::new(table, 0), ranges: Vec::new() })
     }
 
+    /// Takes the frame of the next commit.
+    fn take_frame(
+        &mut self,
+        header: &FrameHeader,
+        body: &[u8],
+        body_lsn: Lsn,
+        local: &[ChunkRef],
+    ) -> Result<()> {
+        self.last = header.csn;
+        if local.is_empty() && header.kind == KIND_COMMIT {
+            return self.take(header.csn, body, Some(body_lsn), &ChunkRefs::default());
+        }
+        self.bytes += body.len() + list_bytes(header.kind, body).unwrap_or(0) as usize;
+        let (csn, kind) = (header.csn, header.kind);
+        self.in_chunks.push(InChunks { csn, kind, body: body.to_vec(), body_lsn, local: local.to_vec() });
+        Ok(())
+    }
+
     /// Takes the operations of one commit. `body_lsn` is the LSN of its body, `None` if the body is in chunks.
     fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, chunk_refs: &ChunkRefs) -> Result<()> {
         let damaged = |error| {
             Damage::new(format!("the operations of commit {csn} do not decode: {error}")).of_commit(csn)
         };
+        self.bytes += bytes.len();
         let mut ops = Ops::new(bytes);
         let mut catalog = Vec::new();
         let mut payload = Vec::new();
@@ -85,6 +146,7 @@ impl<'p> Replay<'p> {
                 }
             }
             let inline_max = inline_max_of(table, self.inline_max);
+            self.bytes += OP_BYTES;
             let recovered = self.table(table);
             if let Op::DeleteRange { start, end } = op {
                 recovered.ranges.push((KeySpan::new(start, end).owned(), csn));
@@ -107,16 +169,11 @@ impl<'p> Replay<'p> {
         Ok(())
     }
 
-    /// Returns the length of the operation list, if that is in chunks, too.
-    fn take_in_chunks(&mut self, log: &Log, pins: &SpillPins, frame: &InChunks) -> Result<u64> {
+    fn take_in_chunks(&mut self, log: &Log, pins: &SpillPins, frame: &InChunks) -> Result<()> {
         let csn = frame.csn;
-        let chunk_refs = ChunkRefs::new(resolve_references(log, &frame.local)?);
-        for chunk in frame.local.iter().chain(&chunk_refs.chunk_refs) {
-            pins.pin_recovered(csn, chunk.lsn.segment());
-        }
+        let chunk_refs = ChunkRefs::new(pin_chunks(log, pins, csn, &frame.local)?);
         if frame.kind != KIND_COMMIT_IN_CHUNKS {
-            self.take(csn, &frame.body, Some(frame.body_lsn), &chunk_refs)?;
-            return Ok(0);
+            return self.take(csn, &frame.body, Some(frame.body_lsn), &chunk_refs);
         }
         let damaged = |what: String| Error::of_log(log.damage_at(frame.body_lsn, what)).of_commit(csn);
         let chunks = body::decode_chunks_body(&frame.body)
@@ -128,16 +185,13 @@ impl<'p> Replay<'p> {
         if crc32c(&bytes) != chunks.checksum {
             return Err(damaged(format!("the operations of commit {csn}, in chunks, fail their checksum")));
         }
-        self.take(csn, &bytes, None, &chunk_refs)?;
-        Ok(chunks.len)
+        self.take(csn, &bytes, None, &chunk_refs)
     }
 
-    /// Applies everything to the tables; returns the operation lists in chunks that it read. `share` is
-    /// [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
-    pub fn finish(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog, share: u64) -> Result<LogBytes> {
-        let mut lists = LogBytes::default();
+    /// Applies everything to the tables.
+    fn apply(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<()> {
         for frame in std::mem::take(&mut self.in_chunks) {
-            lists = lists + LogBytes::of_list(self.take_in_chunks(log, pins, &frame)?, share);
+            self.take_in_chunks(log, pins, &frame)?;
         }
         // Frames in chunks were taken after all others.
         self.catalog_ops.sort_by_key(|(csn, _)| *csn);
@@ -152,36 +206,147 @@ impl<'p> Replay<'p> {
             }
             table.apply_recovered(recovered.ops.finish());
         }
-        Ok(lists)
+        Ok(())
+    }
+}
+
+/// Pins the segments of a commit's chunks; returns all references to them.
+fn pin_chunks(log: &Log, pins: &SpillPins, csn: Csn, local: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
+    let resolved = resolve_references(log, local)?;
+    for chunk in local.iter().chain(&resolved) {
+        pins.pin_recovered(csn, chunk.lsn.segment());
+    }
+    Ok(resolved)
+}
+
+/// How long the operation list of a commit is, if that is in chunks.
+fn list_bytes(kind: u8, body: &[u8]) -> Option<u64> {
+    if kind != KIND_COMMIT_IN_CHUNKS {
+        return None;
+    }
+    // A body that does not decode is reported when it is applied.
+    body::decode_chunks_body(body).ok().map(|chunks| chunks.len)
+}
+
+impl<'p> Replay<'p> {
+    pub fn new(
+        options: &Options,
+        budget: usize,
+        progress: &'p mut dyn FnMut(RecoveryProgress),
+    ) -> Replay<'p> {
+        let bytes_max =
+            if options.read_only { usize::MAX } else { batch_bytes(options, budget, FIRST_BATCH_SHARE) };
+        Replay {
+            batch: Batch::new(options.inline_bytes_max),
+            bytes_max,
+            list_share: options.checkpoint_log_bytes,
+            lists: LogBytes::default(),
+            rest: None,
+            clock_ms: 0,
+            progress,
+        }
+    }
+
+    /// The operation lists in chunks of all commits.
+    pub fn lists(&self) -> LogBytes {
+        self.lists
+    }
+
+    /// Applies the first batch to the tables, and pins the chunks of the rest.
+    pub fn finish(self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<Option<Rest>> {
+        self.batch.apply(log, pins, catalog)?;
+        let Some(mut rest) = self.rest else { return Ok(None) };
+        for (csn, local) in std::mem::take(&mut rest.in_chunks) {
+            pin_chunks(log, pins, csn, &local)?;
+        }
+        Ok(Some(rest))
     }
 }
 
 impl RecoverySink for Replay<'_> {
     fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn StdError + Send + Sync>> {
         let header = &frame.header;
-        self.commits += 1;
         self.clock_ms = self.clock_ms.max(header.commit_time_ms);
         if header.kind != KIND_COMMIT && header.kind != KIND_COMMIT_IN_CHUNKS {
             return Err(
                 format!("the frame of commit {} has the unknown kind {}", header.csn, header.kind).into()
             );
         }
-        if frame.local.is_empty() && header.kind == KIND_COMMIT {
-            self.take(header.csn, frame.body, Some(frame.body_lsn), &ChunkRefs::default())?;
-        } else {
-            self.in_chunks.push(InChunks {
-                csn: header.csn,
-                kind: header.kind,
-                body: frame.body.to_vec(),
-                body_lsn: frame.body_lsn,
-                local: frame.local.clone(),
-            });
+        if let Some(bytes) = list_bytes(header.kind, frame.body) {
+            self.lists = self.lists + LogBytes::of_list(bytes, self.list_share);
+        }
+        if self.batch.bytes < self.bytes_max {
+            self.batch.take_frame(header, frame.body, frame.body_lsn, &frame.local)?;
+            return Ok(());
+        }
+        let after = self.batch.last;
+        let rest = self.rest.get_or_insert_with(|| Rest { after, last: after, in_chunks: Vec::new() });
+        rest.last = header.csn;
+        if !frame.local.is_empty() {
+            rest.in_chunks.push((header.csn, frame.local.clone()));
         }
         Ok(())
     }
 
     fn progress(&mut self, done_bytes: u64, total_bytes: u64) {
         (self.progress)(RecoveryProgress { done_bytes, total_bytes });
+    }
+}
+
+/// About how many bytes a batch takes that may have so much of the budget.
+fn batch_bytes(options: &Options, budget: usize, share: usize) -> usize {
+    if options.research.evict_everything { TEST_BATCH_BYTES } else { budget / share }
+}
+
+impl Engine {
+    /// Replays the log after the first batch.
+    pub fn replay_rest(&self, rest: &Rest) -> Result<()> {
+        let path = self.files.path.display();
+        let (after, last) = (rest.after.0, rest.last.0);
+        tracing::info!(%path, after, last, "more log to replay than the memory budget allows at once: merging between");
+        self.merge_batch(rest.after);
+        let bytes_max = batch_bytes(&self.options, self.memory.index.budget_bytes(), BATCH_SHARE);
+        let mut reader = self.log.reader(rest.after).or_error()?;
+        let mut after = rest.after;
+        while after < rest.last {
+            let mut batch = Batch::new(self.options.inline_bytes_max);
+            while batch.bytes < bytes_max && batch.last < rest.last {
+                let Some(frame) = reader.next().or_error()? else { break };
+                batch.take_frame(&frame.header, &frame.body, frame.body_lsn, &frame.local)?;
+            }
+            if batch.last == Csn::ZERO {
+                let what = format!("the log ends at commit {after}, and recovery found {}", rest.last);
+                return Err(Damage::new(what).of_commit(after).into());
+            }
+            after = batch.last;
+            batch.apply(&self.log, &self.spills, &self.tables)?;
+            if after < rest.last {
+                self.merge_batch(after);
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges the replayed commits, up to `boundary`, the last of them. If a table cannot be merged, opening goes on: its
+    /// memtables stay, as in an open database.
+    fn merge_batch(&self, boundary: Csn) {
+        for table in self.tables.active().all() {
+            // Only a checkpoint freezes the catalog's.
+            if table.id != TableId::CATALOG {
+                table.index.freeze(boundary);
+            }
+        }
+        loop {
+            match self.merge_all() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    let path = self.files.path.display();
+                    tracing::warn!(%error, %path, "replayed commits could not be merged while opening");
+                    return;
+                }
+            }
+        }
     }
 }
 

@@ -11,8 +11,11 @@ use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, key_prefix, node_words};
 use crate::version::VersionFlags;
 
-/// The size of a block, unless a single operation needs more. A reader's pin may keep a whole block.
+/// The greatest size of a block, unless a single operation needs more. A reader's pin may keep a whole block.
 const BLOCK_WORDS: usize = (1 << 20) / 8;
+
+/// The size of the first block of a table; each is twice as large as the one before.
+const FIRST_BLOCK_WORDS: usize = (4 << 10) / 8;
 
 /// One replayed operation.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,7 @@ pub struct RecoveredBuilder {
     table: TableId,
     full: Vec<Block>,
     open: BlockBuilder,
+    block_words: usize,
     order: Vec<Entry>,
     csn_min: Csn,
     csn_max: Csn,
@@ -67,6 +71,7 @@ impl RecoveredBuilder {
             table,
             full: Vec::new(),
             open: BlockBuilder::with_words(table, 0),
+            block_words: FIRST_BLOCK_WORDS,
             order: Vec::with_capacity(ops_expected),
             csn_min: Csn::MAX,
             csn_max: Csn::ZERO,
@@ -76,7 +81,8 @@ impl RecoveredBuilder {
     /// Adds an operation. Applying the batch skips operations whose key and CSN the memtables already have.
     pub fn push(&mut self, op: RecoveredOp<'_>) {
         if !self.open.has_room_for(op.key.len(), op.payload.len()) {
-            let words = node_words(HEIGHT_MAX, op.key.len(), op.payload.len()).max(BLOCK_WORDS);
+            let words = node_words(HEIGHT_MAX, op.key.len(), op.payload.len()).max(self.block_words);
+            self.block_words = (self.block_words * 2).min(BLOCK_WORDS);
             let full = std::mem::replace(&mut self.open, BlockBuilder::with_words(self.table, words));
             if !full.is_empty() {
                 self.full.push(full.finish());
