@@ -49,7 +49,7 @@ fn key(n: u64) -> [u8; 8] {
 }
 
 fn value(n: u64) -> Vec<u8> {
-    let len = if n % 5_000 == 0 { 20_000 } else { 150 };
+    let len = if n.is_multiple_of(5_000) { 20_000 } else { 150 };
     n.to_le_bytes().iter().copied().cycle().take(len).collect()
 }
 
@@ -82,13 +82,13 @@ fn load(db: &Database) {
         db.transact(|txn| {
             for n in batch * BATCH..(batch + 1) * BATCH {
                 txn.put(&table, key(n), value(n))?;
-                if n % 3 == 0 {
+                if n.is_multiple_of(3) {
                     txn.put(&table, key(n / 2), value(n))?;
                 }
-                if n % 7 == 0 {
+                if n.is_multiple_of(7) {
                     txn.delete(&table, key(n / 3))?;
                 }
-                if n % 7 == 0 && batch <= 300 {
+                if n.is_multiple_of(7) && batch <= 300 {
                     txn.put(&dropped, key(n), value(n))?;
                 }
             }
@@ -101,7 +101,7 @@ fn load(db: &Database) {
             500 => db.rename_table("late", "renamed").unwrap(),
             _ => {}
         }
-        if batch % 97 == 0 {
+        if batch.is_multiple_of(97) {
             let from = key(batch);
             let to = [&from[..2], &[0xFF; 6]].concat();
             table.delete_range(from.to_vec()..to).unwrap();
@@ -116,7 +116,7 @@ fn load(db: &Database) {
 #[test]
 fn a_log_larger_than_the_budget_is_replayed_within_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, killed) = (dir.path().join("first"), dir.path().join("killed"));
+    let (first, mut killed) = (dir.path().join("first"), dir.path().join("killed"));
     let db = Database::open(&first, large()).unwrap();
     load(&db);
     let all = ["rows", "renamed"].map(|table| rows(&db, table));
@@ -142,8 +142,7 @@ fn a_log_larger_than_the_budget_is_replayed_within_it() {
             let next = dir.path().join(format!("killed{life}"));
             copy(&killed, &next);
             drop(db);
-            std::fs::remove_dir_all(&killed).unwrap();
-            std::fs::rename(&next, &killed).unwrap();
+            killed = next;
         } else {
             db.close().unwrap();
         }
