@@ -248,10 +248,10 @@ impl TreeVisitor for Checker<'_> {
                 self.count(extent.lsn, extent.len);
             }
         }
-        match self.engine.values.read(self.table, entry.key, entry.csn, entry.payload) {
-            Ok(value) => {
+        match self.engine.values.verify(self.table, entry.key, entry.csn, entry.payload) {
+            Ok(bytes) => {
                 self.report.values += 1;
-                self.report.value_bytes += value.len() as u64;
+                self.report.value_bytes += bytes;
             }
             Err(error) => {
                 let what = format!("table `{}`, key {}: {error}", self.name, readable(entry.key));

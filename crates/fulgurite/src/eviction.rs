@@ -1,7 +1,7 @@
 //! Eviction keeps the memory of a database within its budget ([`Options::memory_bytes`](crate::Options::memory_bytes)): it
-//! gives back nodes of all tables' trees, under one clock that goes from table to table.
+//! gives back nodes of all tables' trees and cached values ([`crate::value_cache`]), under one clock that goes from table to table.
 //!
-//! What gives way, in this order: clean nodes; dirty leaves, which are written to the bulk stream so that they can be dropped
+//! What gives way, in this order: values and clean nodes; dirty leaves, which are written to the bulk stream so that they can be dropped
 //! ([`fulgurite_index::Base::evict_some`]); then reads that load nodes wait, and merges, and commits, because memtables are
 //! full (INV-MEM-1: not for long, and not if it is of no use). The dirty nodes that are left then, inner nodes and the roots of small tables, only a checkpoint can write: eviction asks for one.
 //!
@@ -55,6 +55,7 @@ pub(crate) struct Memory {
     /// Whether the nodes that are left can be dropped only after a checkpoint.
     wants_checkpoint: AtomicBool,
     evicted_nodes: AtomicU64,
+    evicted_values: AtomicU64,
     evicted_bytes: AtomicU64,
     written_leaves: AtomicU64,
 }
@@ -64,6 +65,8 @@ pub(crate) struct Memory {
 struct Clock {
     /// The tables of this round that are left, the next one last.
     tables: Vec<TableId>,
+    /// Whether it has the cached values before it, after all tables.
+    is_before_values: bool,
     /// What this round did so far.
     worked: bool,
     /// Whether it writes dirty leaves.
@@ -95,6 +98,7 @@ impl Memory {
             has_thread: AtomicBool::new(false),
             wants_checkpoint: AtomicBool::new(false),
             evicted_nodes: AtomicU64::new(0),
+            evicted_values: AtomicU64::new(0),
             evicted_bytes: AtomicU64::new(0),
             written_leaves: AtomicU64::new(0),
         }
@@ -132,20 +136,23 @@ impl Memory {
         self.wants_checkpoint.swap(false, Relaxed)
     }
 
-    pub fn stats(&self) -> MemoryStats {
-        let Memory { index, evicted_nodes, evicted_bytes, written_leaves, .. } = self;
+    fn stats(&self) -> MemoryStats {
+        let Memory { index, evicted_nodes, evicted_values, evicted_bytes, written_leaves, .. } = self;
         MemoryStats {
             budget_bytes: index.budget_bytes() as u64,
             node_bytes: index.node_bytes() as u64,
+            value_bytes: index.value_bytes() as u64,
             lent_bytes: index.lent_bytes() as u64,
             slot_bytes: index.slot_bytes() as u64,
             memtable_bytes: index.memtable_bytes() as u64,
             log_buffer_bytes: self.log_buffer_bytes.load(Relaxed) as u64,
             transaction_bytes: self.transactions.bytes() as u64,
             evicted_nodes: evicted_nodes.load(Relaxed),
+            evicted_values: evicted_values.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),
             leaves_written_to_evict: written_leaves.load(Relaxed),
             waits: index.waits(),
+            ..MemoryStats::default()
         }
     }
 
@@ -157,6 +164,11 @@ impl Memory {
 }
 
 impl Engine {
+    pub fn memory_stats(&self) -> MemoryStats {
+        let (value_hits, value_misses) = self.values.cache.hits_and_misses();
+        MemoryStats { value_hits, value_misses, ..self.memory.stats() }
+    }
+
     /// Has eviction begin whenever memory is tight. Called once, when the engine is where it stays.
     pub fn watch_memory(self: &Arc<Engine>) {
         let engine = Arc::downgrade(self);
@@ -231,7 +243,7 @@ impl Engine {
 
     /// One step of the clock.
     fn turn(&self, clock: &mut Clock, excess_bytes: usize) -> Result<Turn> {
-        let Some(&id) = clock.tables.last() else { return Ok(self.begin_round(clock)) };
+        let Some(&id) = clock.tables.last() else { return Ok(self.turn_over_values(clock, excess_bytes)) };
         let Some(table) = self.tables.by_id_or_dropped(id) else {
             clock.tables.pop();
             return Ok(Turn::Goes);
@@ -244,12 +256,29 @@ impl Engine {
         }
         let evicted = evicted.or_error()?;
         self.memory.count(&evicted);
+        self.note_step(clock, &evicted);
+        Ok(Turn::Goes)
+    }
+
+    /// A step over the cached values, or the end of the round.
+    fn turn_over_values(&self, clock: &mut Clock, excess_bytes: usize) -> Turn {
+        if !clock.is_before_values {
+            return self.begin_round(clock);
+        }
+        let evicted = self.values.cache.evict_some(excess_bytes.min(STEP_BYTES), STEP_SLOTS);
+        clock.is_before_values = !evicted.is_round_over;
+        self.memory.evicted_values.fetch_add(evicted.nodes, Relaxed);
+        self.memory.evicted_bytes.fetch_add(evicted.bytes as u64, Relaxed);
+        self.note_step(clock, &evicted);
+        Turn::Goes
+    }
+
+    fn note_step(&self, clock: &mut Clock, evicted: &Evicted) {
         // Without that thread a waiting reader would wait for itself.
         if evicted.nodes > 0 && self.memory.has_thread.load(Relaxed) {
             self.memory.index.set_gives(true);
         }
         clock.worked |= evicted.nodes + evicted.written_leaves + evicted.spared > 0;
-        Ok(Turn::Goes)
     }
 
     /// All tables were visited: begins with the first again.
@@ -261,9 +290,14 @@ impl Engine {
         clock.writes = can_write && (was_barren || index.dirty_bytes() > index.budget_bytes() / DIRTY_SHARE);
         let tables = self.tables.all().into_iter().filter(|table| !table.index.base().is_evicted());
         clock.tables = tables.map(|table| table.id).collect();
+        clock.is_before_values = !self.values.cache.is_empty();
         let is_stuck = clock.was_barren && was_barren && (has_written || !can_write);
         clock.was_barren = was_barren;
-        if is_stuck || clock.tables.is_empty() { Turn::IsStuck } else { Turn::Goes }
+        if is_stuck || (clock.tables.is_empty() && !clock.is_before_values) {
+            Turn::IsStuck
+        } else {
+            Turn::Goes
+        }
     }
 
     /// While the disk is short of room, only checkpoints write nodes: what they replace becomes free.

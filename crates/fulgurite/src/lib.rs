@@ -102,6 +102,7 @@ mod throttle;
 mod transact;
 mod transaction;
 mod value;
+mod value_cache;
 mod values;
 mod write_set;
 

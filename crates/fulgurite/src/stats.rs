@@ -168,8 +168,10 @@ pub struct MemoryStats {
     pub budget_bytes: u64,
     /// Bytes of the nodes of trees: leaves with their values, and inner nodes.
     pub node_bytes: u64,
-    /// Bytes of those of them that no tree has any more: values, cursors and transactions of the program hold them, and, for
-    /// moments, reads and merges.
+    /// Bytes of values that are not in leaves and were read from the log: cached ones, and those that the program holds.
+    pub value_bytes: u64,
+    /// Bytes of those nodes and values that no tree and no cache has any more: values, cursors and transactions of the program hold
+    /// them, and, for moments, reads and merges.
     pub lent_bytes: u64,
     /// Bytes of the slot of each node below those in memory, where its record's position is noted; and of the accounts and
     /// keys that changed since nodes were written.
@@ -180,9 +182,16 @@ pub struct MemoryStats {
     pub log_buffer_bytes: u64,
     /// Bytes of what open transactions have written and read, savepoints included.
     pub transaction_bytes: u64,
+    /// How many values that are not in leaves were read and found in memory, and how many were read from the log, since the
+    /// database was opened.
+    pub value_hits: u64,
+    /// See `value_hits`.
+    pub value_misses: u64,
     /// How many nodes were evicted since the database was opened.
     pub evicted_nodes: u64,
-    /// Their bytes.
+    /// How many values.
+    pub evicted_values: u64,
+    /// The bytes of both.
     pub evicted_bytes: u64,
     /// How many dirty leaves were written so that they could be evicted.
     pub leaves_written_to_evict: u64,
@@ -193,7 +202,7 @@ pub struct MemoryStats {
 impl MemoryStats {
     /// All that is used.
     pub fn total_bytes(&self) -> u64 {
-        let of_index = self.node_bytes + self.slot_bytes + self.memtable_bytes;
+        let of_index = self.node_bytes + self.value_bytes + self.slot_bytes + self.memtable_bytes;
         of_index + self.log_buffer_bytes + self.transaction_bytes
     }
 }
@@ -333,7 +342,7 @@ impl Stats {
             maintenance_error: progress.last_error(),
             epoch: engine.log.epoch().0,
             tables: engine.tables.count() as u64,
-            memory: engine.memory.stats(),
+            memory: engine.memory_stats(),
             memtable_bytes: active.sum(|table| table.index.memtables().bytes()),
             memtable_entries: active.sum(|table| table.index.memtables().entries()),
             oldest_snapshot: snapshots.first().copied(),

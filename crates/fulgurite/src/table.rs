@@ -62,10 +62,11 @@ impl Table {
 
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         match self.live_version_in_memory(key) {
-            Ok(Some(version)) if !version.flags.is_out_of_line() => {
-                self.engine.values.resolve(self.state.id, key, version).map(Some)
-            }
-            Ok(Some(_)) | Err(Error::WouldBlock) => self.get_from_disk(key),
+            Ok(Some(version)) => match self.engine.values.in_memory(version) {
+                Ok(value) => Ok(Some(value)),
+                Err(_) => self.get_from_disk(key),
+            },
+            Err(Error::WouldBlock) => self.get_from_disk(key),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
@@ -136,10 +137,7 @@ impl Table {
 
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let Some(version) = self.live_version_in_memory(key)? else { return Ok(None) };
-        if version.flags.is_out_of_line() {
-            return Err(Error::WouldBlock);
-        }
-        self.engine.values.resolve(self.state.id, key, version).map(Some)
+        self.engine.values.in_memory(version).map(Some).map_err(|_| Error::WouldBlock)
     }
 
     /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use fulgurite_index::{Extent, OutOfLine, Version};
+use fulgurite_index::{Extent, IndexMemory, OutOfLine, Pinned, ValueBytes, Version};
 use fulgurite_log::{Log, LogError};
 use fulgurite_types::{Csn, TableId, seal_checksum, value_checksum};
 
 use crate::catalog::Catalog;
 use crate::error::CsnRange;
+use crate::value_cache::{Found, ValueCache};
 use crate::write_set::{WriteOp, WriteValue};
 use crate::{Damage, Error, Result, Value};
 
@@ -15,11 +16,23 @@ use crate::{Damage, Error, Result, Value};
 pub(crate) struct Values {
     log: Arc<Log>,
     tables: Arc<Catalog>,
+    pub cache: ValueCache,
 }
 
 impl Values {
-    pub fn new(log: Arc<Log>, tables: Arc<Catalog>) -> Values {
-        Values { log, tables }
+    pub fn new(log: Arc<Log>, tables: Arc<Catalog>, memory: Arc<IndexMemory>) -> Values {
+        Values { log, tables, cache: ValueCache::new(memory) }
+    }
+
+    /// The value of a version if it is in memory, or the version.
+    #[inline]
+    pub fn in_memory(&self, version: Version) -> Result<Value, Version> {
+        if !version.flags.is_out_of_line() {
+            return Ok(Value(version.payload));
+        }
+        let cached =
+            OutOfLine::identity(&version.payload).and_then(|(lsn, checksum)| self.cache.get(lsn, checksum));
+        cached.map(of_bytes).ok_or(version)
     }
 
     /// The value of a version.
@@ -30,9 +43,31 @@ impl Values {
         self.read(table, key, version.csn, &version.payload)
     }
 
-    /// Reads an out-of-line value and verifies its checksum.
+    /// An out-of-line value: cached, or read from the log, verified and cached.
     pub fn read(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
-        read_value(&self.log, table, key, csn, payload).map_err(|error| self.in_table(table, error))
+        let identity = OutOfLine::identity(payload);
+        let Some((lsn, checksum)) = identity.filter(|_| self.cache.takes(OutOfLine::len_of(payload))) else {
+            return self.read_for(table, key, csn, payload).map(of_bytes);
+        };
+        let load = match self.cache.get_or_load(lsn, checksum) {
+            Found::Value(value) => return Ok(of_bytes(value)),
+            Found::Absent(load) => load,
+        };
+        let value = self.read_for(table, key, csn, payload)?;
+        load.finish(&value);
+        Ok(of_bytes(value))
+    }
+
+    /// Reads an out-of-line value for maintenance: that is no use of it, which would keep it in memory.
+    pub fn verify(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<u64> {
+        self.read_for(table, key, csn, payload).map(|value| value.len() as u64)
+    }
+
+    fn read_for(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Arc<ValueBytes>> {
+        self.cache.memory().wait_for_room();
+        let bytes = read_value(&self.log, table, key, csn, payload);
+        let bytes = bytes.map_err(|error| self.in_table(table, error))?;
+        Ok(ValueBytes::new(bytes, self.cache.memory()))
     }
 
     /// The value that a transaction itself wrote to a key.
@@ -49,7 +84,8 @@ impl Values {
 
     /// Reads a value that a transaction itself wrote ahead, and verifies its checksum.
     pub fn read_own(&self, table: TableId, key: &[u8], at: &OutOfLine) -> Result<Value> {
-        read(&self.log, table, key, at, None).map_err(|error| self.in_table(table, error))
+        let bytes = read(&self.log, table, key, at, None).map_err(|error| self.in_table(table, error))?;
+        Ok(of_bytes(ValueBytes::new(bytes, self.cache.memory())))
     }
 
     #[cold]
@@ -61,8 +97,12 @@ impl Values {
     }
 }
 
+fn of_bytes(bytes: Arc<ValueBytes>) -> Value {
+    Value(Pinned::from_value(bytes))
+}
+
 /// Reads the value that commit `csn` gave to `key`, and verifies its checksum.
-pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
+pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Vec<u8>> {
     let at = OutOfLine::decode(payload).map_err(|error| {
         let what = format!("the extents of a value in table {table} do not decode: {error}");
         Damage::new(what).of_key(key).of_commit(csn)
@@ -71,7 +111,7 @@ pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payloa
 }
 
 /// `csn` is `None` for a value that a transaction, which has no number yet, wrote ahead.
-fn read(log: &Log, table: TableId, key: &[u8], at: &OutOfLine, csn: Option<Csn>) -> Result<Value> {
+fn read(log: &Log, table: TableId, key: &[u8], at: &OutOfLine, csn: Option<Csn>) -> Result<Vec<u8>> {
     let failed = |error| damaged(log, key, at, csn, error);
     let mut bytes = Vec::with_capacity(at.len as usize);
     for extent in &at.extents {
@@ -80,7 +120,7 @@ fn read(log: &Log, table: TableId, key: &[u8], at: &OutOfLine, csn: Option<Csn>)
     }
     let checksum = value_checksum(table, key, &[&bytes]);
     let checksum = csn.map_or(checksum, |csn| seal_checksum(checksum, csn));
-    if checksum == at.checksum { Ok(Value::from(bytes)) } else { Err(failed(None)) }
+    if checksum == at.checksum { Ok(bytes) } else { Err(failed(None)) }
 }
 
 /// Why a value cannot be read: `error` stopped the read of an extent, or the whole value fails its checksum. The

@@ -10,6 +10,7 @@ pub mod memtables;
 mod pass;
 pub mod range_delete;
 pub mod table;
+mod value_bytes;
 mod version;
 
 pub use base::{
@@ -18,4 +19,5 @@ pub use base::{
 };
 pub use memory::IndexMemory;
 pub use pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
+pub use value_bytes::ValueBytes;
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

@@ -1,4 +1,4 @@
-//! How much memory the trees and memtables of a store take: counted from allocation to release, not as long as a tree or a table
+//! How much memory the trees, the cached values and the memtables of a store take: counted from allocation to release, not as long as a tree or a table
 //! points to it. A leaf that left its tree counts while a value, a cursor or a reader's epoch holds it.
 //!
 //! And the budget that they share with what else the store counts in it. Eviction begins somewhat below the budget
@@ -33,6 +33,7 @@ type Waker = Box<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub struct IndexMemory {
     nodes: AtomicUsize,
+    values: AtomicUsize,
     placed: AtomicUsize,
     dirty: AtomicUsize,
     slots: AtomicUsize,
@@ -69,6 +70,7 @@ impl fmt::Debug for IndexMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IndexMemory")
             .field("nodes", &self.node_bytes())
+            .field("values", &self.value_bytes())
             .field("lent", &self.lent_bytes())
             .field("dirty", &self.dirty_bytes())
             .field("slots", &self.slot_bytes())
@@ -85,9 +87,14 @@ impl IndexMemory {
         self.nodes.load(Ordering::Relaxed)
     }
 
-    /// Nodes that no tree has any more, or not yet: values, cursors, readers and merges hold them.
+    /// Values that were read from the log, cached or not.
+    pub fn value_bytes(&self) -> usize {
+        self.values.load(Ordering::Relaxed)
+    }
+
+    /// Nodes and values that no tree or cache has any more, or not yet: values, cursors, readers and merges hold them.
     pub fn lent_bytes(&self) -> usize {
-        self.node_bytes().saturating_sub(self.placed.load(Ordering::Relaxed))
+        (self.node_bytes() + self.value_bytes()).saturating_sub(self.placed.load(Ordering::Relaxed))
     }
 
     /// Nodes that are to be written, and those above them.
@@ -112,7 +119,8 @@ impl IndexMemory {
 
     /// All that is counted.
     pub fn used_bytes(&self) -> usize {
-        self.node_bytes() + self.slot_bytes() + self.memtable_bytes() + self.others.load(Ordering::Relaxed)
+        let of_trees = self.node_bytes() + self.slot_bytes();
+        of_trees + self.value_bytes() + self.memtable_bytes() + self.others.load(Ordering::Relaxed)
     }
 
     /// The budget; `usize::MAX` unless [`IndexMemory::set_budget`] was called.
@@ -195,6 +203,10 @@ impl IndexMemory {
     /// How often a thread waited for memory.
     pub fn waits(&self) -> u64 {
         self.budget.waits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn values(&self) -> &AtomicUsize {
+        &self.values
     }
 
     pub(crate) fn placed(&self) -> &AtomicUsize {

@@ -126,6 +126,12 @@ impl Pinned {
         Pinned { _owner: Owner::Shared(shared), ptr, len }
     }
 
+    /// Pins a whole value.
+    pub fn from_value(value: Arc<crate::ValueBytes>) -> Pinned {
+        let (ptr, len) = (value.as_ptr(), value.len());
+        Pinned { _owner: Owner::Shared(value), ptr, len }
+    }
+
     /// A subslice of these bytes, pinned by the same owner.
     ///
     /// # Panics
@@ -195,6 +201,21 @@ impl OutOfLine {
             out.put_u64(extent.lsn.0);
             out.put_u32(extent.len);
         }
+    }
+
+    /// The checksum and the LSN of the first byte, of a payload with at least one extent. Cheaper than
+    /// [`OutOfLine::decode`]: an identity of the value, since LSNs are never used again.
+    pub fn identity(payload: &[u8]) -> Option<(Lsn, u32)> {
+        let mut reader = Reader::new(payload);
+        reader.u64("value length").ok()?;
+        let checksum = reader.u32("value checksum").ok()?;
+        reader.u16("extent count").ok()?;
+        Some((Lsn(reader.u64("extent LSN").ok()?), checksum))
+    }
+
+    /// The length of the value, of a payload that [`OutOfLine::identity`] takes.
+    pub fn len_of(payload: &[u8]) -> u64 {
+        Reader::new(payload).u64("value length").unwrap_or(0)
     }
 
     /// Reads a payload; the extents must add up to the length.

@@ -201,7 +201,7 @@ fn build(
     };
     let checkpointer = Checkpointer::new(Debt::recovered(&report, lists), chain, shared);
     Engine {
-        values: Values::new(log.clone(), tables.clone()),
+        values: Values::new(log.clone(), tables.clone(), tables.memory()),
         disk_reads,
         latches: Latches::new(),
         merger: Merger::new(progress.clone(), env.clone()),

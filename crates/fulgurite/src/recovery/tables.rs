@@ -41,7 +41,7 @@ pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Res
     if !version.flags.is_out_of_line() {
         return Ok(Cow::Borrowed(version.payload));
     }
-    Ok(Cow::Owned(read_value(log, TableId::CATALOG, name, version.csn, version.payload)?.to_vec()))
+    Ok(Cow::Owned(read_value(log, TableId::CATALOG, name, version.csn, version.payload)?))
 }
 
 fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {

@@ -14,7 +14,7 @@ use crate::IndexError;
 impl Tree {
     /// Whether a node is so small that it should join a neighbour.
     pub(crate) fn is_small(&self, slot: &Slot) -> bool {
-        slot.node().is_ok_and(|node| match &node {
+        slot.node_unmarked().is_ok_and(|node| match &node {
             Node::Leaf(leaf) => leaf.bytes().len() < self.options.leaf_bytes / 4,
             Node::Inner(inner) => inner.len() < self.options.inner_bytes / 4 || is_empty(&node),
         })
@@ -125,7 +125,7 @@ impl Merger<'_, '_> {
     ) -> Result<Option<Child>, IndexError> {
         let fences = Fences { lower: &left.lower, upper: Some(&right.lower), level: Some(level) };
         let right_fences = Fences { lower: &right.lower, upper, level: Some(level) };
-        let empty = |child: &Child| child.slot.node().is_ok_and(|node| is_empty(&node));
+        let empty = |child: &Child| child.slot.node_unmarked().is_ok_and(|node| is_empty(&node));
         let must = empty(left) || empty(right);
         let both_resident = left.slot.is_resident() && right.slot.is_resident();
         if !must && !both_resident {

@@ -1,0 +1,117 @@
+//! Values that are not in leaves: cached within the memory budget.
+
+use fulgurite::{Database, Durability, Error, Options, Table};
+
+const BUDGET: usize = 32 << 20;
+const BYTES: usize = 4096;
+const VALUES: u64 = 14_000;
+const HOT: u64 = 4_000;
+
+fn value(n: u64) -> Vec<u8> {
+    n.to_le_bytes().iter().copied().cycle().take(BYTES).collect()
+}
+
+fn key(n: u64) -> [u8; 8] {
+    n.to_be_bytes()
+}
+
+/// A database of 57 MB of values, all of them on disk.
+fn loaded(dir: &std::path::Path) -> Database {
+    let options = Options { memory_bytes: Some(BUDGET), durability: Durability::None, ..Options::default() };
+    let db = Database::open(dir, options).unwrap();
+    let table = db.table("values").unwrap();
+    for batch in 0..VALUES / 100 {
+        let numbers = batch * 100..batch * 100 + 100;
+        db.transact(|txn| numbers.clone().try_for_each(|n| txn.put(&table, key(n), value(n)))).unwrap();
+    }
+    db.checkpoint().unwrap();
+    db
+}
+
+/// Whether the value was in memory.
+fn read(table: &Table, n: u64) -> bool {
+    match table.try_get(key(n)) {
+        Ok(found) => {
+            assert_eq!(found.unwrap(), value(n));
+            true
+        }
+        Err(Error::WouldBlock) => {
+            assert_eq!(table.get(key(n)).unwrap().unwrap(), value(n));
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Numbers below `end`, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+#[test]
+fn a_hot_set_of_half_the_budget_stays_in_memory_beside_a_full_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = loaded(&dir.path().join("db"));
+    let table = db.open_table("values").unwrap();
+    (0..HOT).for_each(|n| _ = read(&table, n));
+    assert!((0..HOT).all(|n| read(&table, n)), "half of the budget is not cached");
+    let mut random = Random(7);
+    let (mut reads, mut hits) = (0, 0);
+    for _ in 0..3 {
+        let mut scan = table.range(key(HOT)..).unwrap();
+        while let Some((_, scanned)) = scan.next_entry().unwrap() {
+            assert_eq!(scanned.len(), BYTES);
+            for _ in 0..2 {
+                reads += 1;
+                hits += u64::from(read(&table, random.below(HOT)));
+            }
+        }
+    }
+    assert!(hits * 100 >= reads * 98, "{hits} of {reads}, {:?}", db.stats().memory);
+    let memory = db.stats().memory;
+    assert!(memory.evicted_values > VALUES && memory.total_bytes() < BUDGET as u64 * 11 / 10, "{memory:?}");
+    assert!(memory.value_hits >= hits && memory.value_misses >= 3 * (VALUES - HOT), "{memory:?}");
+}
+
+#[test]
+fn held_values_count_as_lent_and_press_out_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = loaded(&dir.path().join("db"));
+    let table = db.open_table("values").unwrap();
+    let held: Vec<_> = (0..5_000).map(|n| table.get(key(n)).unwrap().unwrap()).collect();
+    (5_000..VALUES).for_each(|n| _ = read(&table, n));
+    let memory = db.stats().memory;
+    assert!(memory.lent_bytes >= 4_000 * BYTES as u64, "{memory:?}");
+    assert!(memory.total_bytes() < BUDGET as u64 * 11 / 10, "{memory:?}");
+    assert!(held.iter().enumerate().all(|(n, held)| *held == value(n as u64)));
+    drop(held);
+    assert!(db.stats().memory.lent_bytes < 1 << 20, "{:?}", db.stats().memory);
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+/// A value that is longer than the budget is read: its bytes are lent to the program, which asked for them.
+#[test]
+fn a_value_longer_than_the_budget_is_written_and_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = loaded(&dir.path().join("db"));
+    let table = db.open_table("values").unwrap();
+    let long: Vec<u8> = (0..2 * BUDGET).map(|n| (n / 7) as u8).collect();
+    table.put("long", &long).unwrap();
+    let read = table.get("long").unwrap().unwrap();
+    assert!(read == long);
+    let memory = db.stats().memory;
+    assert!(memory.lent_bytes >= long.len() as u64, "{memory:?}");
+    drop(read);
+    let memory = db.stats().memory;
+    assert!(memory.total_bytes() < BUDGET as u64, "{memory:?}");
+    // Others go on meanwhile and afterwards.
+    let _held = table.get("long").unwrap().unwrap();
+    assert_eq!(table.get(key(3)).unwrap().unwrap(), value(3));
+    table.put(key(3), "new").unwrap();
+    assert_eq!(table.get(key(3)).unwrap().unwrap(), "new");
+}

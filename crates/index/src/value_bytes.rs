@@ -1,0 +1,64 @@
+//! The bytes of values that are not in leaves, while they are in memory.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::IndexMemory;
+use crate::memory::COUNTS_BYTES;
+
+/// What a cache takes to find a value.
+const CACHE_BYTES: usize = 80;
+
+/// The bytes of a value that was read from the log, charged until the last reference is dropped.
+pub struct ValueBytes {
+    bytes: Vec<u8>,
+    is_placed: AtomicBool,
+    memory: Arc<IndexMemory>,
+}
+
+impl ValueBytes {
+    /// Charges the bytes.
+    pub fn new(bytes: Vec<u8>, memory: &Arc<IndexMemory>) -> Arc<ValueBytes> {
+        let value = ValueBytes { bytes, is_placed: AtomicBool::new(false), memory: Arc::clone(memory) };
+        memory.values().fetch_add(value.memory_bytes(), Ordering::Relaxed);
+        Arc::new(value)
+    }
+
+    /// All that is allocated for it.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of::<ValueBytes>() + COUNTS_BYTES + CACHE_BYTES
+    }
+
+    /// Notes that a cache has it, or has it no more: then readers have it lent.
+    pub fn set_placed(&self, is_placed: bool) {
+        let was_placed = self.is_placed.swap(is_placed, Ordering::Relaxed);
+        match (was_placed, is_placed) {
+            (false, true) => _ = self.memory.placed().fetch_add(self.memory_bytes(), Ordering::Relaxed),
+            (true, false) => _ = self.memory.placed().fetch_sub(self.memory_bytes(), Ordering::Relaxed),
+            _ => {}
+        }
+    }
+}
+
+impl Deref for ValueBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Debug for ValueBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ValueBytes({} bytes)", self.bytes.len())
+    }
+}
+
+impl Drop for ValueBytes {
+    fn drop(&mut self) {
+        self.set_placed(false);
+        self.memory.values().fetch_sub(self.memory_bytes(), Ordering::Relaxed);
+    }
+}
