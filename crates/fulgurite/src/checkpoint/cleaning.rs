@@ -236,6 +236,48 @@ mod tests {
         assert_eq!(engine.room.for_cleaning().2, Wanted::default());
     }
 
+    /// Nodes that left segments and could not be written out are dirty although no commit came since the checkpoint. Eviction
+    /// writes them, and no checkpoint counts their records if none is written anew: their segments were freed.
+    #[test]
+    fn what_eviction_writes_of_moved_nodes_is_counted_by_the_next_checkpoint() {
+        let env = SimEnv::new(1);
+        let db = with_sparse_segments(env.clone());
+        let table = db.table("t").unwrap();
+        let engine = db.engine();
+        let rows = |db: &Database| {
+            let rows = db.table("t").unwrap().range(..).unwrap();
+            rows.map(|row| row.map(|_| 1)).sum::<crate::Result<usize>>()
+        };
+        let before = rows(&db).unwrap();
+        // Fills the open segment of the bulk stream.
+        let next_segment = || {
+            let open = engine.log.bulk_position();
+            while engine.log.bulk_position() == open {
+                engine.log.append_bulk(BulkKind::Chunk, &[&[0; 64 << 10]]).unwrap();
+            }
+            engine.log.sync_bulk().unwrap();
+        };
+        {
+            let mut checkpointer = engine.checkpointer.lock();
+            let leaving = checkpointer.find_leaving(engine.log.bulk_position());
+            checkpointer.leave(&table.state, &leaving);
+        }
+        next_segment();
+        engine.memory.index.set_budget(0);
+        (0..6).for_each(|_| _ = engine.evict_round().unwrap());
+        assert!(db.stats().memory.leaves_written_to_evict > 0);
+        next_segment();
+        for _ in 0..3 {
+            db.checkpoint().unwrap();
+            while engine.free_retired().unwrap() {}
+        }
+        assert_eq!(rows(&db).unwrap(), before);
+        db.close().unwrap();
+        let db = Database::open_with(env, "/data", Options::default(), |_| {}).unwrap();
+        assert_eq!(rows(&db).unwrap(), before);
+        assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+    }
+
     /// INV-SPACE-3: the need does not count on nodes to leave segments, so where there is no room for all trees once more, none
     /// does.
     #[test]

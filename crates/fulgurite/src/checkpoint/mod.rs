@@ -297,6 +297,9 @@ impl Checkpointer {
 
     /// Whether a checkpoint would write what the last one wrote. It then only moves the replay position, so that the
     /// segments of former epochs become free.
+    ///
+    /// A tree may be dirty although no commit came: nodes that left segments could not be written out. Eviction may have
+    /// written some of them, and only a write-out reports these records (INV-IDX-13): without it their segments were freed.
     fn is_unchanged(&self, boundary: Csn) -> bool {
         // A table with range tombstones is active (INV-ACT-1).
         let tables = &self.shared.tables;
@@ -304,6 +307,7 @@ impl Checkpointer {
             && self.purges.is_empty()
             && tables.dropped().is_empty()
             && tables.active().all().iter().all(|table| table.index.range_deletes().is_empty())
+            && !tables.all().iter().any(|table| table.index.base().is_dirty())
     }
 
     /// Merges, purges and writes out the tables that have anything to write; returns how many node records were written.
