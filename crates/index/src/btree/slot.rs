@@ -274,23 +274,25 @@ impl Slot {
         self.word.load(Ordering::Relaxed).addr() & TAG_MASK != ABSENT
     }
 
-    /// Installs a node that was read from disk, unless the slot's word has changed since `absent` was loaded.
+    /// Installs a node that was read from disk, unless the slot's word has changed since `absent` was loaded. Of all threads
+    /// that load the node one calls this ([`super::loads`]).
     pub(crate) fn install(&self, absent: Absent, node: Node) -> bool {
-        let bytes = node.bytes();
-        let full = node.full_record();
+        // All that others find with the node comes first: once it is in the slot, it may be evicted, or replaced.
+        let before = self.charge(node.bytes());
+        match node.full_record() {
+            Some(full) => self.set_full(full),
+            // A walk that loads an inner node goes on below it. A leaf has to be read again to stay.
+            None => _ = self.flags.fetch_or(REFERENCED, Ordering::Relaxed),
+        }
         let word = node.into_word();
         let old = self.word.compare_exchange(absent.0, word, Ordering::AcqRel, Ordering::Acquire);
         if old.is_ok() {
-            if self.flags.load(Ordering::Relaxed) & RETIRED == 0 {
-                self.charge(bytes);
-            }
-            match full {
-                Some(full) => self.set_full(full),
-                // A walk that loads an inner node goes on below it. A leaf has to be read again to stay.
-                None => _ = self.flags.fetch_or(REFERENCED, Ordering::Relaxed),
+            if self.is_retired() {
+                self.charge(0);
             }
             return true;
         }
+        self.charge(before);
         // SAFETY: the word was made above and did not get into the slot.
         drop(unsafe { Node::from_word(word) });
         false
@@ -340,7 +342,8 @@ impl Slot {
         }
     }
 
-    fn charge(&self, bytes: usize) {
+    /// Charges `bytes` instead of what was charged before, and returns that.
+    fn charge(&self, bytes: usize) -> usize {
         let old = self.charged.swap(bytes, Ordering::Relaxed);
         self.residency.all.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
         self.residency.memory.placed().fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
@@ -348,6 +351,7 @@ impl Slot {
         if absent != 0 {
             self.residency.absent.fetch_add(absent, Ordering::Relaxed);
         }
+        old
     }
 
     fn count_dirty(&self, bytes: usize) {
