@@ -171,3 +171,42 @@ fn the_budget_of_an_open_database_changes() {
     }
     assert!(db.stats().memory.node_bytes > 2 * BUDGET as u64, "{:?}", db.stats().memory);
 }
+
+/// Rows that no other is among, enough of them that memtables are merged.
+fn load_behind(table: &fulgurite::Table) {
+    (0..50_000).for_each(|n| _ = table.put([[0xff; 8], key(n)].concat(), value(n, 1)).unwrap());
+}
+
+/// The leaves of all keys that a transaction has read do not fit in memory together: its commit evicted what it had loaded,
+/// and loaded that again, for ever.
+#[test]
+fn a_transaction_that_has_read_more_leaves_than_fit_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    load(&db, 0);
+    let table = db.table("rows").unwrap();
+    let mut txn = db.begin_with(fulgurite::Isolation::Serializable);
+    (0..ROWS).step_by(13).for_each(|n| assert!(txn.get(&table, key(n)).unwrap().is_some()));
+    txn.put(&table, "sum", "1").unwrap();
+    load_behind(&table);
+    let (done, outcome) = std::sync::mpsc::channel();
+    #[expect(clippy::disallowed_methods, reason = "a commit that hangs must not hang the test")]
+    std::thread::spawn(move || _ = done.send(txn.commit().is_ok()));
+    assert_eq!(outcome.recv_timeout(std::time::Duration::from_secs(60)), Ok(true), "{:?}", db.stats().memory);
+}
+
+/// The same with a range, which is read under the table's gate.
+#[test]
+fn the_validation_of_a_long_range_stays_within_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    load(&db, 0);
+    let table = db.table("rows").unwrap();
+    let mut txn = db.begin_with(fulgurite::Isolation::Serializable);
+    assert!(txn.range(&table, ..[0xe0]).unwrap().map(Result::unwrap).count() as u64 > ROWS / 5 * 4);
+    txn.put(&table, [0xff; 9], "1").unwrap();
+    load_behind(&table);
+    db.checkpoint().unwrap();
+    let peak = with_peak(&db, || _ = txn.commit().unwrap());
+    assert!(peak <= BUDGET as u64 / 4 * 5, "{peak} bytes, {:?}", db.stats().memory);
+}

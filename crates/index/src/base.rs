@@ -126,6 +126,8 @@ impl std::error::Error for IndexError {
 pub enum Io {
     /// It loads what is not in memory.
     Allowed,
+    /// It loads what is not in memory, and does not wait for memory: the caller holds what others wait for.
+    Impatient,
     /// It fails with [`IndexError::WouldBlock`] instead.
     MemoryOnly,
 }

@@ -201,13 +201,14 @@ impl Engine {
         csn.ok_or_else(|| committer.too_late())
     }
 
-    /// Takes the latches and validates under them. A key whose validation needs the disk is read without them first.
+    /// Takes the latches and validates under them. A key whose validation needs the disk is read without them first. The
+    /// leaves of all keys may not fit in memory together, so after some attempts keys are read under the latches.
     fn latch_and_validate<'a>(
         &'a self,
         committer: &impl Committer,
         latches: &mut LatchSet<'a>,
     ) -> Result<Held<'a>> {
-        loop {
+        for _ in 0..UNLATCHED_READS_MAX {
             let held = self.latches.acquire(latches);
             match committer.validate(Io::MemoryOnly) {
                 Ok(()) => return Ok(held),
@@ -218,6 +219,9 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
+        let held = self.latches.acquire(latches);
+        committer.validate(Io::Impatient)?;
+        Ok(held)
     }
 
     /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. The retry of a
@@ -230,6 +234,9 @@ impl Engine {
         self.pipeline.wait_visible(if is_late { self.reads.deadlines.newest() } else { lost.csn });
     }
 }
+
+/// How often a commit reads the keys that it validates without its latches, before it reads them under these.
+const UNLATCHED_READS_MAX: u32 = 3;
 
 /// The commit ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
 const RING_BITS: u32 = 13;

@@ -152,9 +152,8 @@ impl Path {
     }
 
     fn wait_for_room(&self, tree: &Tree) {
-        if !self.is_impatient {
-            tree.nodes.residency.memory().wait_for_room();
-        }
+        let memory = tree.nodes.residency.memory();
+        if self.is_impatient { memory.look() } else { memory.wait_for_room() }
     }
 
     /// The key range of the child that the last step selects.

@@ -63,7 +63,10 @@ impl Tree {
                 }
             };
             if read.is_none() {
-                self.nodes.residency.memory().wait_for_room();
+                match io {
+                    Io::Impatient => self.nodes.residency.memory().look(),
+                    Io::Allowed | Io::MemoryOnly => self.nodes.residency.memory().wait_for_room(),
+                }
                 // The slot has to be found after the read began (INV-READ-1).
                 read = Some(self.nodes.begin_read());
                 continue;
