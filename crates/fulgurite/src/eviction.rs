@@ -213,7 +213,10 @@ impl Engine {
                     self.memory.index.set_gives(false);
                     if index.dirty_bytes() > 0 {
                         self.memory.wants_checkpoint.store(true, Relaxed);
-                        self.wakeups.wake_checkpointer();
+                        // After a failure it pauses, and tries again by itself.
+                        if !self.progress.checkpointing.is_failing() {
+                            self.wakeups.wake_checkpointer();
+                        }
                     }
                     return outcome.map(|()| Round { worked: false, left: true });
                 }

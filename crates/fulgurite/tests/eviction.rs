@@ -210,3 +210,28 @@ fn the_validation_of_a_long_range_stays_within_the_budget() {
     let peak = with_peak(&db, || _ = txn.commit().unwrap());
     assert!(peak <= BUDGET as u64 / 4 * 5, "{peak} bytes, {:?}", db.stats().memory);
 }
+
+/// What values hold cannot be evicted. Then the few nodes that are read stay, and eviction does not look for more without end.
+#[test]
+fn reads_hit_memory_while_values_take_more_than_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    load(&db, 0);
+    db.checkpoint().unwrap();
+    let table = db.table("rows").unwrap();
+    let mut held = Vec::new();
+    let mut by_key: Vec<u64> = (0..ROWS).collect();
+    by_key.sort_unstable_by_key(|n| key(*n));
+    for n in by_key.into_iter().step_by(40) {
+        held.push(table.get(key(n)).unwrap().unwrap());
+        if db.stats().memory.lent_bytes > BUDGET as u64 {
+            break;
+        }
+    }
+    let before = db.stats().memory;
+    assert!(before.lent_bytes > BUDGET as u64, "{before:?}");
+    (0..300_000).for_each(|n| assert!(table.get(key(n % 50)).unwrap().is_some()));
+    let after = db.stats().memory;
+    assert!(after.evicted_nodes - before.evicted_nodes < 1_000, "{before:?}, {after:?}");
+    drop(held);
+}

@@ -142,13 +142,20 @@ impl IndexMemory {
     /// Whether eviction has to give something back.
     pub fn is_tight(&self) -> bool {
         let budget = self.budget_bytes();
-        self.used_bytes() > budget - budget / REST_SHARE
+        self.used_bytes() > budget - budget / REST_SHARE && self.evictable_bytes() > 0
     }
 
     /// How many bytes eviction has to give back before it ends.
     pub fn excess_bytes(&self) -> usize {
         let budget = self.budget_bytes();
-        self.used_bytes().saturating_sub(budget - budget / REST_SHARE * 2)
+        let excess = self.used_bytes().saturating_sub(budget - budget / REST_SHARE * 2);
+        excess.min(self.evictable_bytes())
+    }
+
+    /// Nodes of trees beyond the part of the budget that they keep whatever else is counted: where values of the program
+    /// have the rest, each read would evict what the next one needs.
+    fn evictable_bytes(&self) -> usize {
+        self.placed.load(Ordering::Relaxed).saturating_sub(self.budget_bytes() / REST_SHARE)
     }
 
     /// Has eviction begin if memory is tight.
@@ -177,9 +184,8 @@ impl IndexMemory {
 
     /// Whether more than the budget is used, and eviction can give it back: not what the program holds.
     fn is_over(&self) -> bool {
-        let placed = self.placed.load(Ordering::Relaxed);
         self.used_bytes() > self.budget_bytes()
-            && placed > self.budget_bytes() / REST_SHARE
+            && self.evictable_bytes() > 0
             && self.budget.gives.load(Ordering::Relaxed)
     }
 

@@ -165,14 +165,14 @@ impl Sweep<'_> {
 
     /// Visits an inner node after its children.
     fn visit_inner(&mut self, slot: &Slot, inner: &Inner) {
-        if slot.take_chance() {
+        let is_spared = slot.take_chance();
+        if slot.is_dirty() || self.is_done() || inner.children().iter().any(|child| child.is_resident()) {
+            // Not spared: another round would give as little. Every reader reads the root.
+            return;
+        }
+        if is_spared {
             self.evicted.spared += 1;
-            return;
-        }
-        if slot.is_dirty() || self.is_done() {
-            return;
-        }
-        if !inner.children().iter().any(|child| child.is_resident()) {
+        } else {
             self.evict(slot);
         }
     }
