@@ -235,3 +235,24 @@ fn reads_hit_memory_while_values_take_more_than_the_budget() {
     assert!(after.evicted_nodes - before.evicted_nodes < 1_000, "{before:?}, {after:?}");
     drop(held);
 }
+
+/// What a dropped table had in memory is given back, although the program keeps a handle of it.
+#[test]
+fn a_dropped_table_gives_its_memory_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    load(&db, 0);
+    let table = db.table("rows").unwrap();
+    db.drop_table("rows").unwrap();
+    (0..3).for_each(|_| _ = db.checkpoint().unwrap());
+    let other = db.table("other").unwrap();
+    // Threads give nodes back when they work on trees again.
+    let work = |n: u64| {
+        other.put(key(n), value(n, 0)).unwrap();
+        other.get(key(n)).unwrap();
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
+    };
+    let is_given_back = || db.stats().memory.node_bytes < BUDGET as u64 / 16;
+    assert!((0..5_000).any(|n| is_given_back() || (work(n), false).1), "{:?}", db.stats().memory);
+    assert!(matches!(table.get(key(1)), Err(Error::TableDropped { .. })));
+}

@@ -451,6 +451,9 @@ impl Checkpointer {
         let gone = self.shared.tables.purge(is_gone);
         for table in &gone {
             table.index.end_merging();
+            // A single operation that began before the table was dropped may find nothing from now on: it asks a snapshot
+            // then, which does not see the table (INV-TXN-14).
+            _ = self.shared.reads.prune_rules_of(table.index.range_deletes());
             table.index.base().leave_store();
             self.shared.space.lock().accounts.drop_table(table.id);
             self.purges.forget(table.id);

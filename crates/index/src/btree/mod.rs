@@ -71,7 +71,7 @@ pub use options::{BTreeOptions, DeltaRule, DeltaShape};
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
 
 use slot::Node;
-use tree::Tree;
+use tree::{Nodes, Tree};
 
 /// A B+tree over a store of node records. Cloning it gives another handle to the same tree.
 #[derive(Clone)]
@@ -117,12 +117,19 @@ impl BTree {
         self.tree.nodes.residency.memory()
     }
 
-    /// The tree was dropped, although references to it may be left: its dirty nodes no longer count among those of its
-    /// store. Nothing is merged or written any more.
+    /// The tree was dropped, although references to it may be left: it becomes empty, and its dirty nodes no longer count
+    /// among those of its store. Nothing is merged or written any more.
     pub fn leave_store(&self) {
         // Between a change of the dirty bytes of the tree and of the store, the store's would go wrong for good.
         let _maintenance = self.tree.maintenance.lock();
-        self.tree.nodes.residency.leave();
+        let Nodes { table, residency, .. } = &self.tree.nodes;
+        residency.leave();
+        // Eviction does not come here any more, and a program may keep its handle of the table for long.
+        let root = &self.tree.root;
+        root.replace(Node::leaf(Leaf::empty(*table), residency));
+        *root.disk() = None;
+        root.set_lsn(Lsn::NULL);
+        root.set_clean();
     }
 
     /// The LSN of the newest root record; [`Lsn::NULL`] if the written tree is empty. A concurrent write-out may
