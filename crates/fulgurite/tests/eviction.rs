@@ -256,3 +256,36 @@ fn a_dropped_table_gives_its_memory_back() {
     assert!((0..5_000).any(|n| is_given_back() || (work(n), false).1), "{:?}", db.stats().memory);
     assert!(matches!(table.get(key(1)), Err(Error::TableDropped { .. })));
 }
+
+/// Nodes that leave segments are loaded and made dirty.
+#[test]
+fn a_checkpoint_for_which_many_nodes_leave_segments_stays_within_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    let table = db.table("rows").unwrap();
+    let put = |rows: &mut dyn Iterator<Item = u64>, round| {
+        let rows: Vec<u64> = rows.collect();
+        for batch in rows.chunks(100) {
+            db.transact(|txn| batch.iter().try_for_each(|n| txn.put(&table, key(*n), value(*n, round)))).unwrap();
+        }
+    };
+    // In key order, so that segments are full of whole leaves.
+    let mut by_key: Vec<u64> = (0..2 * ROWS).collect();
+    by_key.sort_unstable_by_key(|n| key(*n));
+    put(&mut by_key.iter().copied(), 0);
+    (0..2).for_each(|_| _ = db.checkpoint().unwrap());
+    // Two of three stripes of some leaves each, in random order.
+    let stripe = |n: u64| u64::from_be_bytes(key(n)) >> 54;
+    let mut peak = 0;
+    for part in 0..8 {
+        let changed = (0..2 * ROWS).filter(|n| stripe(*n) % 3 > 0 && stripe(*n) / 3 % 8 == part);
+        let mut changed: Vec<u64> = changed.collect();
+        changed.sort_unstable_by_key(|n| key(*n));
+        let p = with_peak(&db, || put(&mut changed.into_iter(), 1));
+        let start = std::time::Instant::now();
+        let q = with_peak(&db, || _ = db.checkpoint().unwrap());
+        eprintln!("part {part}: put {p} checkpoint {q} {:?} {:?}", start.elapsed(), db.stats().memory);
+        peak = peak.max(p).max(q);
+    }
+    assert!(peak <= BUDGET as u64 / 4 * 5, "{peak} bytes, {:?}", db.stats().memory);
+}

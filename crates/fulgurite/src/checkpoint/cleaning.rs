@@ -87,6 +87,8 @@ impl Checkpointer {
         let mut from = Some(Vec::new());
         while let Some(key) = from.take_if(|_| self.shared.room.is_plenty()) {
             from = tree.leave_some(&leaving.segments, &key, LEAVE_STEP_BYTES);
+            // It loads leaves, and eviction has to write them.
+            tree.memory().wait_for_room();
             yield_now();
         }
     }
