@@ -266,7 +266,8 @@ fn a_checkpoint_for_which_many_nodes_leave_segments_stays_within_the_budget() {
     let put = |rows: &mut dyn Iterator<Item = u64>, round| {
         let rows: Vec<u64> = rows.collect();
         for batch in rows.chunks(100) {
-            db.transact(|txn| batch.iter().try_for_each(|n| txn.put(&table, key(*n), value(*n, round)))).unwrap();
+            db.transact(|txn| batch.iter().try_for_each(|n| txn.put(&table, key(*n), value(*n, round))))
+                .unwrap();
         }
     };
     // In key order, so that segments are full of whole leaves.

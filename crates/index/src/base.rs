@@ -252,6 +252,11 @@ pub trait Base: Send + Sync {
         Arc::default()
     }
 
+    /// About how many more bytes are live than was reported: records that eviction wrote since. Takes no lock.
+    fn unreported_bytes(&self) -> u64 {
+        0
+    }
+
     /// How many bytes of nodes a write-out that began now would write at most.
     fn dirty_bytes(&self) -> u64;
 

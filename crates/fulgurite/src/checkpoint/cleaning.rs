@@ -280,6 +280,32 @@ mod tests {
         assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
     }
 
+    /// INV-SPACE-3: leaves that eviction wrote since the last checkpoint may become dirty, too.
+    #[test]
+    fn the_need_counts_what_eviction_wrote() {
+        let options =
+            Options { leaf_bytes: 512, inline_bytes_max: 200, background: false, ..Options::default() };
+        let db = Database::open_with(SimEnv::new(1), "/data", options, |_| {}).unwrap();
+        let (engine, table) = (db.engine(), db.table("t").unwrap());
+        let put =
+            |n: u64| _ = table.put(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), [1; 100]).unwrap();
+        let kept_with_puts = || {
+            (0..20_000).step_by(4).for_each(put);
+            engine.room.look().unwrap();
+            engine.room.figures().kept
+        };
+        (0..20_000).for_each(put);
+        engine.log.at_reserved(|csn| table.state.index.freeze(csn));
+        while engine.merge_all().unwrap() {}
+        engine.memory.index.set_budget(0);
+        (0..6).for_each(|_| _ = engine.evict_round().unwrap());
+        assert!(db.stats().memory.leaves_written_to_evict > 1000);
+        let before = kept_with_puts();
+        db.checkpoint().unwrap();
+        let after = kept_with_puts();
+        assert!(before >= after / 10 * 9, "{before} bytes are kept, {after} after a checkpoint");
+    }
+
     /// INV-SPACE-3: the need does not count on nodes to leave segments, so where there is no room for all trees once more, none
     /// does.
     #[test]

@@ -364,7 +364,7 @@ impl Room {
         let entries = memtables.entries();
         TableLoad {
             dirty_bytes: tree.dirty_bytes(),
-            clean_bytes: tree.clean_bytes().unwrap_or(live_bytes),
+            clean_bytes: tree.clean_bytes().unwrap_or(live_bytes + tree.unreported_bytes()),
             entries: entries + WriteCost::RANGE_ENTRIES * range_deletes,
             memtable_bytes: if entries == 0 { 0 } else { memtables.bytes() },
             leaf_bytes: if table.id == TableId::CATALOG { CATALOG_LEAF_BYTES } else { self.leaf_bytes },

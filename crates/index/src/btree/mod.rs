@@ -56,6 +56,7 @@ mod write_out_tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
@@ -260,6 +261,10 @@ impl Base for BTree {
 
     fn dirty_bytes(&self) -> u64 {
         self.tree.nodes.residency.dirty_bytes() as u64
+    }
+
+    fn unreported_bytes(&self) -> u64 {
+        self.tree.unreported.load(Ordering::Relaxed)
     }
 
     fn is_dirty(&self) -> bool {

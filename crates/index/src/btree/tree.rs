@@ -1,7 +1,7 @@
 //! The owners of a tree's state.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use fulgurite_types::sync::{FairMutex, Mutex};
 use fulgurite_types::{Lsn, TableId};
@@ -21,6 +21,8 @@ pub(crate) struct Tree {
     pub nodes: Nodes,
     pub options: BTreeOptions,
     pub maintenance: FairMutex<Maintenance>,
+    /// [`Maintenance::unreported_bytes`] as of the last record that was installed, or report.
+    pub unreported: AtomicU64,
     /// Held while a pass ends, over its writes: it keeps other passes from ending, and nothing else waits for it.
     pub ending: Mutex<()>,
 }
@@ -66,6 +68,7 @@ impl Tree {
             nodes,
             options,
             maintenance: FairMutex::default(),
+            unreported: AtomicU64::new(0),
             ending: Mutex::new(()),
         }
     }

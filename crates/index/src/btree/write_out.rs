@@ -35,6 +35,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fulgurite_types::Lsn;
 use fulgurite_types::sync::yield_now;
@@ -68,6 +69,10 @@ impl Pending {
         later.0.into_iter().for_each(|change| self.add(&[change]));
     }
 
+    fn total(&self) -> i64 {
+        self.0.values().sum()
+    }
+
     fn take(&mut self) -> Vec<AccountChange> {
         std::mem::take(&mut self.0).into_iter().filter(|(_, bytes)| *bytes != 0).collect()
     }
@@ -93,6 +98,12 @@ impl Maintenance {
     /// Where changes of the accounts are noted now.
     pub(crate) fn changes(&mut self) -> &mut Pending {
         self.later.as_mut().unwrap_or(&mut self.pending)
+    }
+
+    /// By how much the live bytes grew that no report has named.
+    fn unreported_bytes(&self) -> u64 {
+        let later = self.later.as_ref().map_or(0, Pending::total);
+        u64::try_from(self.pending.total() + later).unwrap_or(0)
     }
 
     /// The record of a picked node was written. By now its slot may have left the tree or have a newer record, which
@@ -194,7 +205,10 @@ impl Tree {
         bytes_max: usize,
     ) -> Result<Vec<AccountChange>, IndexError> {
         self.step(pass, bytes_max)?;
-        Ok(self.maintenance.lock().pending.take())
+        let mut maintenance = self.maintenance.lock();
+        let changes = maintenance.pending.take();
+        self.note_unreported(&maintenance);
+        Ok(changes)
     }
 
     /// See [`crate::Base::finish_write_out`].
@@ -226,6 +240,7 @@ impl Tree {
         if !picked.is_empty() {
             maintenance.end_later();
         }
+        self.note_unreported(&maintenance);
         Ok(WriteOutReport { root, accounts, records_written: pass.records_written })
     }
 
@@ -248,7 +263,12 @@ impl Tree {
                 self.mark_above(leaf.fences().lower);
             }
         }
+        self.note_unreported(&maintenance);
         failure.map_or(Ok(()), Err)
+    }
+
+    fn note_unreported(&self, maintenance: &Maintenance) {
+        self.unreported.store(maintenance.unreported_bytes(), Ordering::Relaxed);
     }
 
     /// Writes what was picked, up to the first failure.
