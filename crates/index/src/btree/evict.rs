@@ -3,7 +3,7 @@
 //!
 //! A node that was read since the hand last came by stays, and stays once more when the hand comes again: leaves that are read
 //! often outlive those that a scan reads once, which have no such mark when they were loaded. (A clock with two chances and
-//! probation; S3-FIFO, Yang and others, SOSP 2023, has the same in queues.)
+//! probation; S3-FIFO, Yang and others, SOSP 2023, has the like in queues. `docs/memory.md` compares them.)
 //!
 //! An inner node with a child in memory stays, because only that child's slot knows the child's changes. A dirty inner
 //! node stays until a checkpoint has written it, and so does a root that is a leaf: a checkpoint sees by its root that a
