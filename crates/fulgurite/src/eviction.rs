@@ -201,9 +201,13 @@ impl Engine {
         let index = &self.memory.index;
         let mut outcome = Ok(());
         clock.has_failed = false;
+        index.begin_batch();
         let turns = if self.options.research.evict_everything { TEST_TURNS } else { usize::MAX };
+        let has_thread = self.memory.has_thread.load(Relaxed);
         for _ in 0..turns {
-            if index.excess_bytes() == 0 {
+            // A close waits for this thread.
+            let is_ending = has_thread && !self.memory.has_thread.load(Relaxed);
+            if index.excess_bytes() == 0 || is_ending {
                 break;
             }
             self.trim_after(clock, index.budget_bytes());
@@ -252,7 +256,10 @@ impl Engine {
             return Ok(Turn::Goes);
         };
         let write_bytes = if clock.writes { STEP_BYTES } else { 0 };
-        let step = EvictionStep { bytes: excess_bytes.min(STEP_BYTES), slots: STEP_SLOTS, write_bytes };
+        let unread_only = !clock.was_barren && self.memory.index.has_many_unread();
+        let bytes = excess_bytes.min(STEP_BYTES);
+        let scarce_room = !self.room.is_plenty();
+        let step = EvictionStep { bytes, slots: STEP_SLOTS, write_bytes, unread_only, scarce_room };
         let evicted = table.index.base().evict_some(&step);
         if evicted.as_ref().map_or(true, |evicted| evicted.is_round_over) {
             clock.tables.pop();

@@ -78,6 +78,8 @@ struct Slot {
     /// For how many rounds of the clock it stays.
     chances: u8,
     on_probation: bool,
+    /// The batch of evictions before which it was loaded: reads before the next one do not count.
+    loaded_in: u32,
     /// `None` while it is being loaded, or the slot is free.
     value: Option<Arc<ValueBytes>>,
 }
@@ -112,7 +114,7 @@ impl ValueCache {
 
     /// The value whose first byte is at `lsn`, if it is in memory.
     pub fn get(&self, lsn: Lsn, checksum: u32) -> Option<Arc<ValueBytes>> {
-        self.shard(lsn).slots.lock().find(lsn, checksum)
+        self.shard(lsn).slots.lock().find(lsn, checksum, self.memory.batches())
     }
 
     /// The same, or the right to load it. Waits while another thread loads it.
@@ -122,14 +124,15 @@ impl ValueCache {
         while slots.is_loading(lsn) {
             shard.loaded.wait(&mut slots);
         }
-        if let Some(value) = slots.find(lsn, checksum) {
+        if let Some(value) = slots.find(lsn, checksum, self.memory.batches()) {
             return Found::Value(value);
         }
         slots.misses += 1;
         // With another checksum one of the two versions is damaged.
         slots.remove(lsn, &self.bytes);
         let on_probation = !slots.take_ghost(lsn);
-        slots.insert(Slot { lsn, checksum, chances: 0, on_probation, value: None });
+        let loaded_in = self.memory.batches();
+        slots.insert(Slot { lsn, checksum, chances: 0, on_probation, loaded_in, value: None });
         Found::Absent(Load { cache: self, lsn })
     }
 
@@ -201,11 +204,13 @@ impl Slots {
         self.index(lsn).is_some_and(|index| self.all[index].value.is_none())
     }
 
-    fn find(&mut self, lsn: Lsn, checksum: u32) -> Option<Arc<ValueBytes>> {
+    fn find(&mut self, lsn: Lsn, checksum: u32, batch: u32) -> Option<Arc<ValueBytes>> {
         let index = self.index(lsn)?;
         let slot = &mut self.all[index];
         let value = slot.value.as_ref().filter(|_| slot.checksum == checksum)?;
-        slot.chances = (slot.chances + 1).min(CHANCES_MAX);
+        if !slot.on_probation || slot.loaded_in != batch {
+            slot.chances = (slot.chances + 1).min(CHANCES_MAX);
+        }
         self.hits += 1;
         Some(Arc::clone(value))
     }
@@ -356,6 +361,7 @@ mod tests {
 
     /// Evicts until `bytes` are charged.
     fn evict_to(cache: &ValueCache, bytes: usize) {
+        cache.memory().begin_batch();
         let mut looks = 0;
         while cache.memory().value_bytes() > bytes {
             cache.evict_some(cache.memory().value_bytes() - bytes, 100);

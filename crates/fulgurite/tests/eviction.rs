@@ -278,6 +278,84 @@ fn a_checkpoint_for_which_many_nodes_leave_segments_stays_within_the_budget() {
     // Two of three stripes of some leaves each, in random order.
     let stripe = |n: u64| u64::from_be_bytes(key(n)) >> 54;
     let mut peak = 0;
+    for eighth in 0..8 {
+        let changed = (0..2 * ROWS).filter(|n| stripe(*n) % 3 > 0 && stripe(*n) / 3 % 8 == eighth);
+        let mut changed: Vec<u64> = changed.collect();
+        changed.sort_unstable_by_key(|n| key(*n));
+        let while_putting = with_peak(&db, || put(&mut changed.into_iter(), 1));
+        let in_checkpoint = with_peak(&db, || _ = db.checkpoint().unwrap());
+        peak = peak.max(while_putting).max(in_checkpoint);
+    }
+    assert!(peak <= BUDGET as u64 / 4 * 5, "{peak} bytes, {:?}", db.stats().memory);
+}
+
+/// What values hold cannot be evicted. Then the few nodes that are read stay, and eviction does not look for more without end.
+#[test]
+fn reads_hit_memory_while_values_take_more_than_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    load(&db, 0);
+    db.checkpoint().unwrap();
+    let table = db.table("rows").unwrap();
+    let mut held = Vec::new();
+    let mut by_key: Vec<u64> = (0..ROWS).collect();
+    by_key.sort_unstable_by_key(|n| key(*n));
+    for n in by_key.into_iter().step_by(40) {
+        held.push(table.get(key(n)).unwrap().unwrap());
+        if db.stats().memory.lent_bytes > BUDGET as u64 {
+            break;
+        }
+    }
+    let before = db.stats().memory;
+    assert!(before.lent_bytes > BUDGET as u64, "{before:?}");
+    (0..300_000).for_each(|n| assert!(table.get(key(n % 50)).unwrap().is_some()));
+    let after = db.stats().memory;
+    assert!(after.evicted_nodes - before.evicted_nodes < 1_000, "{before:?}, {after:?}");
+    drop(held);
+}
+
+/// What a dropped table had in memory is given back, although the program keeps a handle of it.
+#[test]
+fn a_dropped_table_gives_its_memory_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    load(&db, 0);
+    let table = db.table("rows").unwrap();
+    db.drop_table("rows").unwrap();
+    (0..3).for_each(|_| _ = db.checkpoint().unwrap());
+    let other = db.table("other").unwrap();
+    // Threads give nodes back when they work on trees again.
+    let work = |n: u64| {
+        other.put(key(n), value(n, 0)).unwrap();
+        other.get(key(n)).unwrap();
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
+    };
+    let is_given_back = || db.stats().memory.node_bytes < BUDGET as u64 / 16;
+    assert!((0..5_000).any(|n| is_given_back() || (work(n), false).1), "{:?}", db.stats().memory);
+    assert!(matches!(table.get(key(1)), Err(Error::TableDropped { .. })));
+}
+
+/// Nodes that leave segments are loaded and made dirty.
+#[test]
+fn a_checkpoint_for_which_many_nodes_leave_segments_stays_within_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    let table = db.table("rows").unwrap();
+    let put = |rows: &mut dyn Iterator<Item = u64>, round| {
+        let rows: Vec<u64> = rows.collect();
+        for batch in rows.chunks(100) {
+            db.transact(|txn| batch.iter().try_for_each(|n| txn.put(&table, key(*n), value(*n, round))))
+                .unwrap();
+        }
+    };
+    // In key order, so that segments are full of whole leaves.
+    let mut by_key: Vec<u64> = (0..2 * ROWS).collect();
+    by_key.sort_unstable_by_key(|n| key(*n));
+    put(&mut by_key.iter().copied(), 0);
+    (0..2).for_each(|_| _ = db.checkpoint().unwrap());
+    // Two of three stripes of some leaves each, in random order.
+    let stripe = |n: u64| u64::from_be_bytes(key(n)) >> 54;
+    let mut peak = 0;
     for part in 0..8 {
         let changed = (0..2 * ROWS).filter(|n| stripe(*n) % 3 > 0 && stripe(*n) / 3 % 8 == part);
         let mut changed: Vec<u64> = changed.collect();

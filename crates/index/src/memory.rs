@@ -10,10 +10,11 @@
 //! reader holds no lock and no epoch over it; a merge holds the lock for merging of its table, which eviction does not take.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{Condvar, Mutex};
 
 /// What the allocator adds to a reference-counted allocation: both counts.
@@ -25,6 +26,9 @@ const NAPS: u32 = 10;
 
 /// Eviction begins when the rest of the budget is one part in so many, and ends when it is twice that.
 const REST_SHARE: usize = 16;
+
+/// While more than this part of all nodes in memory were not read since they were loaded, eviction takes only those.
+const UNREAD_SHARE: isize = 4;
 
 /// Called when memory is tight.
 type Waker = Box<dyn Fn() + Send + Sync>;
@@ -39,6 +43,12 @@ pub struct IndexMemory {
     slots: AtomicUsize,
     memtables: AtomicUsize,
     others: AtomicUsize,
+    /// How many nodes are in slots of trees.
+    in_memory: AtomicIsize,
+    /// How many of them are leaves that were not read since they were loaded.
+    unread: AtomicIsize,
+    /// How many batches of evictions have begun: readers compare it with that of a leaf's load.
+    batches: CachePadded<AtomicU32>,
     budget: Budget,
 }
 
@@ -158,6 +168,23 @@ impl IndexMemory {
         self.placed.load(Ordering::Relaxed).saturating_sub(self.budget_bytes() / REST_SHARE)
     }
 
+    /// A batch of evictions begins: leaves that were loaded before count as read if they are read from now on.
+    pub fn begin_batch(&self) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many batches of evictions have begun.
+    #[inline]
+    pub fn batches(&self) -> u32 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    /// Whether many leaves in memory were not read since they were loaded: eviction takes those first, and the marks of the
+    /// others are left alone.
+    pub fn has_many_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed) > self.in_memory.load(Ordering::Relaxed) / UNREAD_SHARE
+    }
+
     /// Has eviction begin if memory is tight.
     pub fn look(&self) {
         if self.is_tight()
@@ -209,6 +236,14 @@ impl IndexMemory {
     /// How often a thread waited for memory.
     pub fn waits(&self) -> u64 {
         self.budget.waits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn in_memory(&self) -> &AtomicIsize {
+        &self.in_memory
+    }
+
+    pub(crate) fn unread(&self) -> &AtomicIsize {
+        &self.unread
     }
 
     pub(crate) fn values(&self) -> &AtomicUsize {

@@ -94,6 +94,21 @@ pub struct EvictionStep {
     pub slots: usize,
     /// Bytes of dirty leaves that it may write to give them back. Once they are used up, dirty leaves stay.
     pub write_bytes: usize,
+    /// Whether it gives back only leaves that were not read since they were loaded, and leaves the marks of the other nodes alone.
+    pub unread_only: bool,
+    /// See [`WriteOut::set_scarce_room`].
+    pub scarce_room: bool,
+}
+
+impl EvictionStep {
+    /// A step over all slots that drops every clean node.
+    pub const ALL_CLEAN: EvictionStep = EvictionStep {
+        bytes: usize::MAX,
+        slots: usize::MAX,
+        write_bytes: 0,
+        unread_only: false,
+        scarce_room: false,
+    };
 }
 
 /// What one step of eviction did.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::IndexMemory;
 use crate::memory::COUNTS_BYTES;
 
-/// What a cache takes to find a value.
+/// A cache takes so many bytes to find a value.
 const CACHE_BYTES: usize = 80;
 
 /// The bytes of a value that was read from the log, charged until the last reference is dropped.

@@ -101,7 +101,7 @@ pub struct Rules {
 
 impl Rules {
     /// `crates/index/src/btree/slot.rs`: `REFERENCED` is 2, `SPARED` alone is 1.
-    pub const FULGURITE: Rules = Rules {
+    pub const TWO_CHANCES: Rules = Rules {
         order: Order::Key,
         loaded: 0,
         read: |_| 2,

@@ -3,7 +3,9 @@
 //!
 //! A node that was read since the hand last came by stays, and stays once more when the hand comes again: leaves that are read
 //! often outlive those that a scan reads once, which have no such mark when they were loaded. (A clock with two chances and
-//! probation; S3-FIFO, Yang and others, SOSP 2023, has the like in queues. `docs/memory.md` compares them.)
+//! probation; S3-FIFO, Yang and others, SOSP 2023, has the same in queues.) Two rules keep what loads leaves from pressing out
+//! what is read often (`docs/memory.md` has figures): reads count only from the next batch of evictions on, because one
+//! operation may read the leaf that it loads several times; and while many leaves are unread, the hand takes only those.
 //!
 //! An inner node with a child in memory stays, because only that child's slot knows the child's changes. A dirty inner
 //! node stays until a checkpoint has written it, and so does a root that is a leaf: a checkpoint sees by its root that a
@@ -55,7 +57,7 @@ impl Tree {
             if bytes == 0 {
                 break;
             }
-            let step = EvictionStep { bytes, slots: usize::MAX, write_bytes: 0 };
+            let step = EvictionStep { bytes, ..EvictionStep::ALL_CLEAN };
             self.evict_some(&step).unwrap_or_else(|_| unreachable!("nothing was written"));
         }
         residency.bytes()
@@ -72,6 +74,7 @@ impl Tree {
             maintenance.passes += 1;
             (evicted, picked, WriteOut::new(maintenance.passes))
         };
+        pass.set_scarce_room(step.scarce_room);
         let outcome = self.write_step(&picked, &mut pass);
         let mut maintenance = self.maintenance.lock();
         for Picked { slot, .. } in &picked {
@@ -149,6 +152,9 @@ impl Sweep<'_> {
 
     /// Reads only the slot: the leaf itself may have left the processor's cache long ago.
     fn visit_leaf(&mut self, slot: &Arc<Slot>) {
+        if self.step.unread_only && !slot.is_unread() {
+            return;
+        }
         if slot.take_chance() {
             self.evicted.spared += 1;
             return;
@@ -165,6 +171,9 @@ impl Sweep<'_> {
 
     /// Visits an inner node after its children.
     fn visit_inner(&mut self, slot: &Slot, inner: &Inner) {
+        if self.step.unread_only {
+            return;
+        }
         let is_spared = slot.take_chance();
         if slot.is_dirty() || self.is_done() || inner.children().iter().any(|child| child.is_resident()) {
             // Not spared: another round would give as little. Every reader reads the root.

@@ -155,7 +155,7 @@ fn write_out_while_it_changes() {
             (0..2).for_each(|_| world.write_out(&mut last));
         }),
         start(|world| {
-            let step = EvictionStep { bytes: 1, slots: 5, write_bytes: 1 };
+            let step = EvictionStep { bytes: 1, slots: 5, write_bytes: 1, ..EvictionStep::ALL_CLEAN };
             (0..8).for_each(|_| _ = world.tree.evict_some(&step).unwrap());
         }),
         start(|world| {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{self as epoch, Guard};
+use crossbeam_utils::CachePadded;
 use fulgurite_types::Lsn;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -49,11 +50,19 @@ const RETIRED: u32 = 8;
 pub(crate) const OUTDATED: u32 = 16;
 /// A reader had read the node when the eviction clock last came by.
 const SPARED: u32 = 32;
+/// Of a leaf: it was not read since it was loaded, or only before the next batch of evictions began. One operation may
+/// read the leaf that it loads several times: a merge does, and a scan that seeks for each page.
+const UNREAD: u32 = 64;
 
 /// How many bytes of nodes the slots of one tree hold.
 #[derive(Debug, Default)]
 pub(crate) struct Residency {
     memory: Arc<IndexMemory>,
+    counts: CachePadded<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
     all: AtomicUsize,
     /// Of the nodes that are dirty, or above a dirty one.
     dirty: AtomicUsize,
@@ -75,22 +84,22 @@ impl Residency {
 
     /// The tree is gone, although references to it may be left: its dirty nodes will not be written.
     pub(crate) fn leave(&self) {
-        if !self.has_left.swap(true, Ordering::Relaxed) {
+        if !self.counts.has_left.swap(true, Ordering::Relaxed) {
             self.memory.dirty().fetch_sub(self.dirty_bytes(), Ordering::Relaxed);
         }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.all.load(Ordering::Relaxed)
+        self.counts.all.load(Ordering::Relaxed)
     }
 
     pub(crate) fn dirty_bytes(&self) -> usize {
-        self.dirty.load(Ordering::Relaxed)
+        self.counts.dirty.load(Ordering::Relaxed)
     }
 
     /// The bytes of the clean nodes, if all nodes of the tree are in memory.
     pub(crate) fn clean_bytes(&self) -> Option<usize> {
-        let is_whole = self.absent.load(Ordering::Relaxed) <= 0;
+        let is_whole = self.counts.absent.load(Ordering::Relaxed) <= 0;
         is_whole.then(|| self.bytes().saturating_sub(self.dirty_bytes()))
     }
 }
@@ -199,6 +208,8 @@ pub(crate) struct Slot {
     full_segment: AtomicU32,
     /// The bytes that the tree counts as dirty for it. Maintenance only: a reader that installs a node finds it clean.
     dirty_bytes: AtomicU32,
+    /// The batch of evictions before which the node was loaded.
+    loaded_in: AtomicU32,
     charged: AtomicUsize,
     residency: Arc<Residency>,
     disk: Mutex<Option<Box<DiskState>>>,
@@ -207,7 +218,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// The slot of a node whose newest record is at `lsn`.
     pub(crate) fn on_disk(lsn: Lsn, residency: &Arc<Residency>) -> Slot {
-        residency.absent.fetch_add(1, Ordering::Relaxed);
+        residency.counts.absent.fetch_add(1, Ordering::Relaxed);
         residency.memory.slots().fetch_add(SLOT_BYTES, Ordering::Relaxed);
         Slot {
             word: AtomicPtr::new(ptr::without_provenance_mut(ABSENT)),
@@ -215,6 +226,7 @@ impl Slot {
             flags: AtomicU32::new(0),
             full_segment: AtomicU32::new(0),
             dirty_bytes: AtomicU32::new(0),
+            loaded_in: AtomicU32::new(0),
             charged: AtomicUsize::new(0),
             residency: Arc::clone(residency),
             disk: Mutex::new(None),
@@ -230,16 +242,23 @@ impl Slot {
         slot
     }
 
-    /// Loads the slot's word.
+    /// Loads the slot's word, and notes that for the eviction clock.
     #[inline]
-    pub(crate) fn load<'a>(&'a self, _guard: &'a Guard) -> Loaded<'a> {
+    pub(crate) fn load<'a>(&'a self, guard: &'a Guard) -> Loaded<'a> {
+        let loaded = self.load_unmarked(guard);
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & REFERENCED == 0 && !matches!(loaded, Loaded::Absent(_)) {
+            self.mark_read(flags);
+        }
+        loaded
+    }
+
+    #[inline]
+    fn load_unmarked<'a>(&'a self, _guard: &'a Guard) -> Loaded<'a> {
         let word = self.word.load(Ordering::Acquire);
         let tag = word.addr() & TAG_MASK;
         if tag == ABSENT {
             return Loaded::Absent(Absent(word));
-        }
-        if self.flags.load(Ordering::Relaxed) & REFERENCED == 0 {
-            self.flags.fetch_or(REFERENCED, Ordering::Relaxed);
         }
         if tag == INNER {
             let ptr = word.map_addr(|address| address & !TAG_MASK).cast::<Inner>();
@@ -247,6 +266,31 @@ impl Slot {
         } else {
             let ptr = word.cast::<Leaf>();
             Loaded::Leaf(Ref { ptr: NonNull::new(ptr).expect("an Arc's pointer"), _lives: PhantomData })
+        }
+    }
+
+    /// Notes a read for the eviction clock.
+    #[inline]
+    fn mark_read(&self, flags: u32) {
+        if flags & UNREAD != 0 {
+            if self.loaded_in.load(Ordering::Relaxed) == self.residency.memory.batches() {
+                return;
+            }
+            self.clear_unread();
+        }
+        self.flags.fetch_or(REFERENCED, Ordering::Relaxed);
+    }
+
+    fn set_unread(&self) {
+        self.loaded_in.store(self.residency.memory.batches(), Ordering::Relaxed);
+        if self.flags.fetch_or(UNREAD, Ordering::Relaxed) & UNREAD == 0 {
+            self.residency.memory.unread().fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn clear_unread(&self) {
+        if self.flags.fetch_and(!UNREAD, Ordering::Relaxed) & UNREAD != 0 {
+            self.residency.memory.unread().fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -260,14 +304,14 @@ impl Slot {
         }
     }
 
-    /// Like [`Slot::node`], without counting as a read for the eviction clock. Maintenance only.
+    /// Like [`Slot::node`], without counting as a read for the eviction clock.
     pub(crate) fn node_unmarked(&self) -> Result<Node, Absent> {
-        let was_referenced = self.has(REFERENCED);
-        let node = self.node();
-        if !was_referenced {
-            self.flags.fetch_and(!REFERENCED, Ordering::Relaxed);
+        let guard = epoch::pin();
+        match self.load_unmarked(&guard) {
+            Loaded::Leaf(leaf) => Ok(Node::Leaf(leaf.to_arc())),
+            Loaded::Inner(inner) => Ok(Node::Inner(inner.to_arc())),
+            Loaded::Absent(absent) => Err(absent),
         }
-        node
     }
 
     pub(crate) fn is_resident(&self) -> bool {
@@ -280,8 +324,11 @@ impl Slot {
         // All that others find with the node comes first: once it is in the slot, it may be evicted, or replaced.
         let before = self.charge(node.bytes());
         match node.full_record() {
-            Some(full) => self.set_full(full),
-            // A walk that loads an inner node goes on below it. A leaf has to be read again to stay.
+            Some(full) => {
+                self.set_full(full);
+                self.set_unread();
+            }
+            // A walk that loads an inner node goes on below it.
             None => _ = self.flags.fetch_or(REFERENCED, Ordering::Relaxed),
         }
         let word = node.into_word();
@@ -293,6 +340,7 @@ impl Slot {
             return true;
         }
         self.charge(before);
+        self.clear_unread();
         // SAFETY: the word was made above and did not get into the slot.
         drop(unsafe { Node::from_word(word) });
         false
@@ -338,18 +386,22 @@ impl Slot {
             inner.leave();
         }
         if !was_retired {
-            self.residency.absent.fetch_sub(1, Ordering::Relaxed);
+            self.residency.counts.absent.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Charges `bytes` instead of what was charged before, and returns that.
     fn charge(&self, bytes: usize) -> usize {
         let old = self.charged.swap(bytes, Ordering::Relaxed);
-        self.residency.all.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
+        self.residency.counts.all.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
         self.residency.memory.placed().fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
         let absent = isize::from(bytes == 0) - isize::from(old == 0);
         if absent != 0 {
-            self.residency.absent.fetch_add(absent, Ordering::Relaxed);
+            self.residency.counts.absent.fetch_add(absent, Ordering::Relaxed);
+            self.residency.memory.in_memory().fetch_sub(absent, Ordering::Relaxed);
+        }
+        if bytes == 0 {
+            self.clear_unread();
         }
         old
     }
@@ -358,8 +410,8 @@ impl Slot {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let old = self.dirty_bytes.swap(bytes, Ordering::Relaxed);
         let change = (bytes as usize).wrapping_sub(old as usize);
-        self.residency.dirty.fetch_add(change, Ordering::Relaxed);
-        if !self.residency.has_left.load(Ordering::Relaxed) {
+        self.residency.counts.dirty.fetch_add(change, Ordering::Relaxed);
+        if !self.residency.counts.has_left.load(Ordering::Relaxed) {
             self.residency.memory.dirty().fetch_add(change, Ordering::Relaxed);
         }
     }
@@ -413,6 +465,11 @@ impl Slot {
     pub(crate) fn set_clean(&self) {
         self.flags.fetch_and(!(DIRTY | DIRTY_BELOW | OUTDATED), Ordering::Relaxed);
         self.count_dirty(0);
+    }
+
+    /// Whether it is a leaf that was not read since it was loaded.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.has(UNREAD)
     }
 
     /// Whether the eviction clock passes the node by: a reader read it since the clock was there last, or had read it

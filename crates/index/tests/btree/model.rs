@@ -75,8 +75,16 @@ enum Meanwhile {
 
 fn eviction() -> impl Strategy<Value = EvictionStep> {
     let some = prop_oneof![Just(usize::MAX), 1usize..4000];
-    (some.clone(), prop_oneof![Just(usize::MAX), 1usize..200], prop_oneof![Just(0), some])
-        .prop_map(|(bytes, slots, write_bytes)| EvictionStep { bytes, slots, write_bytes })
+    let slots = prop_oneof![Just(usize::MAX), 1usize..200];
+    (some.clone(), slots, prop_oneof![Just(0), some], any::<bool>(), any::<bool>()).prop_map(
+        |(bytes, slots, write_bytes, unread_only, scarce_room)| EvictionStep {
+            bytes,
+            slots,
+            write_bytes,
+            unread_only,
+            scarce_room,
+        },
+    )
 }
 
 fn meanwhile() -> impl Strategy<Value = Meanwhile> {
