@@ -143,7 +143,7 @@ impl Database {
         }
         let id = catalog.next_id();
         let state = catalog.prepare(id, name, Lsn::NULL);
-        let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
+        let mut txn = Transaction::begin_single(&self.engine);
         txn.put_catalog(name.as_bytes(), &encode_row(id), Some(state.clone()))?;
         txn.put_catalog(NEXT_ID_KEY, &encode_next_id(id.0 + 1), None)?;
         txn.commit_definition(None)?;
@@ -161,7 +161,7 @@ impl Database {
         let _quiet = self.engine.pipeline.quiet();
         let _definitions = self.engine.tables.definitions.lock();
         let table = self.open_table(name)?;
-        let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
+        let mut txn = Transaction::begin_single(&self.engine);
         txn.delete_catalog(name.as_bytes())?;
         txn.commit_definition(Some(table.state))?;
         tracing::info!(path = %self.engine.files.path.display(), table = name, "dropped a table");
@@ -184,7 +184,7 @@ impl Database {
         if self.engine.tables.by_name(to).is_some() {
             return Err(Error::TableExists { name: to.to_string() });
         }
-        let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
+        let mut txn = Transaction::begin_single(&self.engine);
         txn.delete_catalog(from.as_bytes())?;
         txn.put_catalog(to.as_bytes(), &encode_row(table.state.id), None)?;
         txn.commit_definition(Some(table.state))?;
@@ -241,7 +241,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The errors of `body`, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] except conflicts. If
+    /// The errors of `body`, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] except conflicts. A run that
+    /// was too old ([`Error::SnapshotTooOld`]) is not repeated: the next one might take as long. If
     /// `body` fails and the log fails before the commits that it read are durable, the result is
     /// [`Error::OutcomeUnknown`] instead: the error of `body` may depend on data that a crash undoes.
     #[must_use = "an error says that nothing was committed, or that it is not known"]

@@ -63,6 +63,7 @@ use crate::merger::Merger;
 use crate::options::level_refusal;
 use crate::progress::Progress;
 use crate::reads::Reads;
+use crate::snapshots::SnapshotGuard;
 use crate::space::Space;
 use crate::space::pins::{CheckPins, SpillPins};
 use crate::space::room::Room;
@@ -153,8 +154,9 @@ impl Engine {
         why.map_or(Ok(()), |why| Err(Error::UnsupportedDurability { level, why }))
     }
 
-    pub fn new_spill(&self) -> Spill {
-        Spill::new(self.log.clone(), self.spills.clone(), self.env.clock().monotonic_ns())
+    pub fn new_spill(&self, snapshot: &SnapshotGuard) -> Spill {
+        let since_ns = self.env.clock().monotonic_ns();
+        Spill::new(self.log.clone(), self.spills.clone(), snapshot.slot().clone(), since_ns)
     }
 
     /// The live version of a key that a registered snapshot sees.
@@ -168,6 +170,7 @@ impl Engine {
     ) -> Result<Option<Version>> {
         self.check_open()?;
         self.counters.gets.count();
+        self.hooks.reached("read at a snapshot");
         let at = ReadPoint { csn, now_ms };
         let in_memory = {
             // One for both look-ups, but none over a read from disk.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::engine::Engine;
 use crate::live_reads::ReadFor;
 
-use crate::{Commit, Isolation, Result, Snapshot, Table, Transaction};
+use crate::{Commit, Result, Snapshot, Table, Transaction};
 
 /// When a value expires. A [`Duration`] and a [`SystemTime`] convert to it.
 ///
@@ -220,7 +220,7 @@ impl Table {
         let value = value.as_ref();
         let expiry = expiry.into();
         let insert = |txn: &mut Transaction| txn.insert_expiring(self, key, value, expiry);
-        self.engine.retry(Isolation::Snapshot, insert).map(|((), commit)| commit)
+        self.engine.retry_single(insert).map(|((), commit)| commit)
     }
 
     /// Like [`Table::compare_and_swap`] with a new value, which gets an expiry.
@@ -271,6 +271,6 @@ impl Table {
     }
 
     fn retry_bool(&self, body: impl FnMut(&mut Transaction) -> Result<bool>) -> Result<bool> {
-        self.engine.retry(Isolation::Snapshot, body).map(|(done, _)| done)
+        self.engine.retry_single(body).map(|(done, _)| done)
     }
 }

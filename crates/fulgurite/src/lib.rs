@@ -83,6 +83,7 @@ mod progress;
 mod read_keys;
 mod read_ranges;
 mod read_set;
+mod reader_age;
 mod reads;
 mod recovery;
 mod salvage;

@@ -76,6 +76,14 @@ pub struct Options {
     /// [`Snapshot`](crate::Snapshot) take none. Whatever the budget, the operations of one transaction take at most
     /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX) in the log. From 1 MiB to 64 GiB. Default 256 MiB.
     pub transaction_bytes_max: usize,
+    /// How old a [`Snapshot`](crate::Snapshot), a [`Range`](crate::Range) or a [`Transaction`](crate::Transaction) may
+    /// become. An older one is ended: its next step fails with [`Error::SnapshotTooOld`], and the versions and segments that
+    /// only it needs are not kept from then on, whether it makes another step or not. Set it, well above the longest
+    /// transaction, scan or export that the program means to make, where a forgotten one must not fill the disk. Single
+    /// operations of a table are not ended, nor is a commit that has begun. Each step of a reader reads the clock then, of a
+    /// scan every eighth.
+    /// At least 1 ms; by the monotonic clock of the machine. Default `None`: nothing is ended.
+    pub max_snapshot_age: Option<Duration>,
     /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it
     /// gives up. Default 100.
     pub conflict_retries_max: u32,
@@ -123,6 +131,9 @@ impl Default for ResearchOptions {
     }
 }
 
+/// The least [`Options::max_snapshot_age`].
+const SNAPSHOT_AGE_LEAST: Duration = Duration::from_millis(1);
+
 /// The least memory budget without log buffers, in bytes.
 const MEMORY_BYTES_LEAST: usize = 16 << 20;
 
@@ -155,6 +166,7 @@ impl Default for Options {
             direct_io: true,
             assume_power_safe_cache: false,
             transaction_bytes_max: 256 << 20,
+            max_snapshot_age: None,
             conflict_retries_max: 100,
             slow_commit: Duration::from_secs(1),
             background: true,
@@ -215,6 +227,11 @@ impl Options {
             64 << 30,
         );
         violations.extend(self.memory_violation());
+        if let Some(age) = self.max_snapshot_age.filter(|age| *age < SNAPSHOT_AGE_LEAST) {
+            violations.push(format!(
+                "max_snapshot_age is {age:?}, allowed is {SNAPSHOT_AGE_LEAST:?} and more, or none"
+            ));
+        }
         if self.inline_bytes_max > self.leaf_bytes / 2 {
             violations.push(format!(
                 "inline_bytes_max is {}, more than half of leaf_bytes, which is {}",
@@ -324,6 +341,21 @@ mod tests {
         let Err(Error::BadOptions { violations }) = options.validate() else { panic!("two violations pass") };
         for word in ["leaf_bytes is 1", "own-lsn"] {
             assert!(violations.iter().any(|violation| violation.contains(word)), "{word}: {violations:?}");
+        }
+    }
+
+    #[test]
+    fn snapshots_may_live_a_millisecond_or_longer() {
+        let outcome = |age| Options { max_snapshot_age: Some(age), ..Options::default() }.validate();
+        for age in [Duration::from_millis(1), Duration::from_secs(300), Duration::MAX] {
+            outcome(age).unwrap();
+        }
+        for age in [Duration::ZERO, Duration::from_micros(999)] {
+            let text = outcome(age).unwrap_err().to_string();
+            assert!(
+                text.contains(&format!("max_snapshot_age is {age:?}, allowed is 1ms and more")),
+                "{text}"
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! The open reads, and what pruning keeps for them: snapshots, deadlines, and the CSN of reads without a snapshot.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use fulgurite_env::Env;
@@ -25,10 +26,12 @@ pub(crate) struct Reads<L: CommitLog = Log> {
     pub deadlines: Deadlines,
     /// The largest CSN at which reads began after a pruner had taken its horizon and its time (INV-TXN-14).
     pruned_at: CachePadded<AtomicU64>,
+    /// How old readers may become ([`crate::reader_age`]); `u64::MAX` if they are not ended.
+    pub(crate) age_ns_max: u64,
     pipeline: Arc<Pipeline<L>>,
-    files: Arc<Files>,
+    pub(crate) files: Arc<Files>,
     clock: Arc<Clock>,
-    env: Arc<dyn Env>,
+    pub(crate) env: Arc<dyn Env>,
 }
 
 impl<L: CommitLog> Reads<L> {
@@ -42,6 +45,7 @@ impl<L: CommitLog> Reads<L> {
             snapshots: Snapshots::new(),
             deadlines: Deadlines::new(),
             pruned_at: CachePadded::default(),
+            age_ns_max: u64::MAX,
             pipeline,
             files,
             clock,
@@ -49,13 +53,19 @@ impl<L: CommitLog> Reads<L> {
         }
     }
 
+    /// The same, which end readers that are older than this.
+    pub fn ending(self, max_age: Option<Duration>) -> Arc<Reads<L>> {
+        let age_ns_max = max_age.map_or(u64::MAX, |age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+        Arc::new(Reads { age_ns_max, ..self })
+    }
+
     /// Milliseconds since 1970-01-01 UTC; never less than an earlier call returned.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms(self.env.clock())
     }
 
-    /// Registers a snapshot of the commits up to the result of `csn`. In a child of `fork()`, where nothing can be
-    /// read, returns an empty one.
+    /// Registers a snapshot of the commits up to the result of `csn`, for a single operation: it is not ended however old
+    /// it is. In a child of `fork()`, where nothing can be read, returns an empty one.
     pub fn snapshot(&self, csn: impl Fn() -> Csn) -> SnapshotGuard {
         if self.files.is_own_process() {
             self.snapshots.register(|| self.now_ms(), csn, &self.deadlines, || self.pipeline.read_csn())
@@ -87,12 +97,13 @@ impl<L: CommitLog> Reads<L> {
         }
     }
 
-    /// What may be pruned now from the table with these range tombstones.
+    /// What may be pruned now from the table with these range tombstones. Ends the readers that are too old first.
     ///
     /// The horizon, the time and the deadlines are read, in this order, before the snapshot slots (INV-TXN-1): a
     /// snapshot that has no slot yet then begins at or after that time (INV-TIME-3). A single operation has no slot: for
     /// it, `pruned_at` is raised to the CSN at which reads now begin, before anything is pruned (INV-TXN-14).
     pub fn prune_rules_of(&self, range_deletes: &Arc<RangeDeletes>) -> PruneRules {
+        self.end_old();
         let horizon = self.pipeline.horizon();
         let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
         let confirmed_ms = self.deadlines.lock(self.pipeline.read_csn()).before(confirmed_ms, Csn::ZERO);

@@ -37,6 +37,10 @@ pub type EntryWithExpiry<'a> = (&'a [u8], &'a [u8], Option<SystemTime>);
 /// A seek costs as much as several steps, and most ranges that a transaction deletes have few keys.
 const STEPS_BEFORE_SEEK: u32 = 8;
 
+/// An iteration looks at its age once in so many steps, because a step costs as little as the look. (Each step finds that
+/// a pruner has ended its snapshot, INV-TXN-15.)
+const STEPS_PER_AGE: u32 = 8;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
@@ -73,7 +77,9 @@ struct Side<'a> {
 /// look at one entry after another, use [`Range::next_entry`], which lends them. Both may be mixed, and so may both
 /// directions: each entry comes once.
 ///
-/// An idle `Range` keeps on disk the versions that it may still return, as its snapshot does. In memory it keeps one
+/// An idle `Range` keeps on disk the versions that it may still return, as its snapshot does, and is ended when it is older
+/// than [`Options::max_snapshot_age`](crate::Options::max_snapshot_age): unless something was pruned since, it may return up
+/// to seven more entries. In memory it keeps one
 /// leaf, and the commits of at most 4 of the next entries, at each end; not what was written or merged since.
 ///
 /// ```
@@ -105,18 +111,40 @@ pub struct Range<'a> {
     lent: Option<Value>,
     /// Records the returned values that expire, for a transaction.
     live: Option<&'a LiveReads>,
-    _snapshot: Option<Arc<SnapshotGuard>>,
+    /// Whether the snapshot may be ended; here, because each step asks.
+    may_end: bool,
+    /// How many steps were begun, if it may be.
+    steps: u32,
+    snapshot: RangeSnapshot<'a>,
     engine: Handle,
+}
+
+/// The snapshot that an iteration reads.
+pub(crate) enum RangeSnapshot<'a> {
+    Shared(Arc<SnapshotGuard>),
+    /// That of a transaction.
+    Borrowed(&'a SnapshotGuard),
+}
+
+impl std::ops::Deref for RangeSnapshot<'_> {
+    type Target = SnapshotGuard;
+
+    #[inline]
+    fn deref(&self) -> &SnapshotGuard {
+        match self {
+            RangeSnapshot::Shared(guard) => guard,
+            RangeSnapshot::Borrowed(guard) => guard,
+        }
+    }
 }
 
 impl<'a> Range<'a> {
     pub(crate) fn new(
         engine: &Handle,
         table: &Arc<TableState>,
-        at: ReadPoint,
         span: KeySpan,
         own: Option<&'a TableWrites>,
-        snapshot: Option<Arc<SnapshotGuard>>,
+        snapshot: RangeSnapshot<'a>,
     ) -> Result<Range<'a>> {
         engine.check_open()?;
         engine.counters.scans.count();
@@ -124,7 +152,7 @@ impl<'a> Range<'a> {
         Ok(Range {
             engine: engine.clone(),
             table: table.clone(),
-            at,
+            at: snapshot.at(),
             span,
             own,
             front: None,
@@ -132,7 +160,9 @@ impl<'a> Range<'a> {
             done: false,
             lent: None,
             live: None,
-            _snapshot: snapshot,
+            may_end: snapshot.begun_ns().is_some(),
+            steps: 0,
+            snapshot,
         })
     }
 
@@ -147,7 +177,7 @@ impl<'a> Range<'a> {
     ///
     /// # Errors
     /// [`Error::Closed`](crate::Error::Closed), [`Error::Damaged`](crate::Error::Damaged),
-    /// [`Error::Io`](crate::Error::Io): the iteration is over.
+    /// [`Error::Io`](crate::Error::Io), [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld): the iteration is over.
     #[inline]
     pub fn next_entry(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.lend(Direction::Forward)
@@ -211,6 +241,7 @@ impl<'a> Range<'a> {
         };
         let side = side.as_ref().expect("it was advanced");
         let entry = side.lend(&self.engine, self.table.id, &mut self.lent);
+        let entry = if self.may_end { self.engine.reads.end_step(&self.snapshot, entry) } else { entry };
         self.done = entry.is_err();
         entry.map(Some)
     }
@@ -225,6 +256,7 @@ impl<'a> Range<'a> {
         };
         let side = side.as_ref().expect("it was advanced");
         let entry = side.lend(&self.engine, self.table.id, &mut self.lent);
+        let entry = if self.may_end { self.engine.reads.end_step(&self.snapshot, entry) } else { entry };
         self.done = entry.is_err();
         entry.map(|(key, value)| Some((key, value, side.expires_at())))
     }
@@ -239,17 +271,34 @@ impl<'a> Range<'a> {
         };
         let side = side.as_ref().expect("it was advanced");
         let entry = side.give(&self.engine, self.table.id, self.at.now_ms);
+        let entry = if self.may_end { self.engine.reads.end_step(&self.snapshot, entry) } else { entry };
         self.done = entry.is_err();
         entry.map(Some)
     }
 
-    /// Moves one end to its next entry; false if there is none.
+    /// Begins a step that moves one end to its next entry, which the caller ends. Ends it if there is none: then this is
+    /// false.
     fn advance(&mut self, direction: Direction) -> Result<bool> {
         if self.done {
             return Ok(false);
         }
         self.done = true;
         self.engine.check_open()?;
+        if self.may_end {
+            if self.steps.is_multiple_of(STEPS_PER_AGE) {
+                self.engine.reads.begin_step(&self.snapshot)?;
+            }
+            self.steps = self.steps.wrapping_add(1);
+        }
+        match self.move_side(direction) {
+            Ok(true) => Ok(true),
+            none => self.engine.reads.end_step(&self.snapshot, none),
+        }
+    }
+
+    #[inline]
+    fn move_side(&mut self, direction: Direction) -> Result<bool> {
+        self.engine.hooks.reached("step of a scan");
         let (side, other) = match direction {
             Direction::Forward => (&mut self.front, &self.back),
             Direction::Backward => (&mut self.back, &self.front),

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use fulgurite_index::Version;
-use fulgurite_index::table::ReadPoint;
 use fulgurite_types::{Csn, KeySpan, hash_key};
 
 use crate::handle::Handle;
 use crate::key_range::{given, span_of, span_of_prefix};
 use crate::salvage::Salvage;
-use crate::scan::Range;
+use crate::scan::{Range, RangeSnapshot};
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
 use crate::{KeyRange, Result, Table, Value};
@@ -17,7 +16,8 @@ use crate::{KeyRange, Result, Table, Value};
 /// The whole database as of one commit. Every commit in it is durable, or was acknowledged at a level that does not
 /// wait for durability. A snapshot is cheap to clone, and usable from any thread.
 ///
-/// While it lives, the versions that it sees stay on disk: drop it as soon as it is not needed any more.
+/// While it lives, the versions that it sees stay on disk: drop it as soon as it is not needed any more. One that is older
+/// than [`Options::max_snapshot_age`](crate::Options::max_snapshot_age) is ended.
 ///
 /// ```
 /// # fn main() -> fulgurite::Result<()> {
@@ -40,7 +40,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(engine: &Handle) -> Snapshot {
-        let guard = engine.reads.snapshot(|| engine.pipeline.read_csn());
+        let guard = engine.reads.ending_snapshot(|| engine.pipeline.read_csn());
         Snapshot { engine: engine.clone(), guard: Arc::new(guard) }
     }
 
@@ -59,11 +59,17 @@ impl Snapshot {
     }
 
     fn get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
-        let version = self.version(table, key)?;
-        version.map(|version| self.engine.values.resolve(table.state.id, key, version)).transpose()
+        self.engine.reads.step(&self.guard, || {
+            let version = self.find(table, key)?;
+            version.map(|version| self.engine.values.resolve(table.state.id, key, version)).transpose()
+        })
     }
 
     pub(crate) fn version(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
+        self.engine.reads.step(&self.guard, || self.find(table, key))
+    }
+
+    fn find(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
         self.engine.state_of(table)?;
         check_key(key)?;
         table.state.check_seen(self.guard.csn)?;
@@ -101,9 +107,8 @@ impl Snapshot {
 
     fn range_of(&self, table: &Table, span: KeySpan) -> Result<Range<'static>> {
         self.engine.state_of(table)?;
-        table.state.check_seen(self.guard.csn)?;
-        let at = ReadPoint { csn: self.guard.csn, now_ms: self.guard.now_ms };
-        Range::new(&self.engine, &table.state, at, span, None, Some(self.guard.clone()))
+        self.engine.reads.step(&self.guard, || table.state.check_seen(self.guard.csn))?;
+        Range::new(&self.engine, &table.state, span, None, RangeSnapshot::Shared(self.guard.clone()))
     }
 }
 

@@ -9,6 +9,7 @@ use fulgurite_types::{Csn, Lsn, TableId, limits, value_checksum};
 use crate::Result;
 use crate::body::ChunksRef;
 use crate::error::OrError;
+use crate::snapshots::SlotRef;
 use crate::space::pins::SpillPins;
 
 /// The spill of one transaction: the chunks that it has written ahead.
@@ -18,7 +19,8 @@ pub(crate) struct Spill {
     id: SpillId,
     next_ordinal: u32,
     chunks: Vec<ChunkRef>,
-    pinned: Vec<u32>,
+    /// That of the transaction.
+    snapshot: SlotRef,
     /// When it began, in monotonic nanoseconds.
     since_ns: u64,
     /// The position up to which the bulk stream has to be synced before the commit frame is written.
@@ -26,7 +28,7 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    pub fn new(log: Arc<Log>, pins: Arc<SpillPins>, since_ns: u64) -> Spill {
+    pub fn new(log: Arc<Log>, pins: Arc<SpillPins>, snapshot: SlotRef, since_ns: u64) -> Spill {
         let id = log.new_spill();
         Spill {
             log,
@@ -34,14 +36,14 @@ impl Spill {
             id,
             next_ordinal: 0,
             chunks: Vec::new(),
-            pinned: Vec::new(),
+            snapshot,
             since_ns,
             mark: BulkPosition::default(),
         }
     }
 
     fn append(&mut self, ordinal: u32, bytes: &[u8]) -> Result<Lsn> {
-        let on_segment = |segment| self.pins.pin(&mut self.pinned, segment, self.since_ns);
+        let on_segment = |segment| self.pins.pin(self.id, &self.snapshot, segment, self.since_ns);
         let (lsn, mark) = self.log.append_chunk(self.id, ordinal, bytes, on_segment).or_error()?;
         self.mark = mark;
         Ok(lsn)
@@ -106,15 +108,14 @@ impl Spill {
     }
 
     /// The commit has its CSN: its pins stay until checkpoints cover it.
-    pub fn committed(mut self, csn: Csn) {
-        let pinned = std::mem::take(&mut self.pinned);
-        self.pins.committed(csn, pinned);
+    pub fn committed(self, csn: Csn) {
+        self.pins.committed(csn, self.id);
     }
 }
 
 impl Drop for Spill {
     fn drop(&mut self) {
-        self.pins.unpin_spill(std::mem::take(&mut self.pinned));
+        self.pins.unpin_spill(self.id);
     }
 }
 

@@ -92,11 +92,15 @@ pub struct Stats {
     pub memtable_bytes: u64,
     /// Versions in the memtables, not merged yet.
     pub memtable_entries: u64,
-    /// Open snapshots and transactions.
+    /// Open snapshots and transactions, those that were ended not counted.
     pub snapshots: u64,
+    /// How many snapshots and transactions were ended since the database was opened because they were older than
+    /// [`Options::max_snapshot_age`](crate::Options::max_snapshot_age).
+    pub snapshots_ended: u64,
     /// The CSN of the oldest of them.
     pub oldest_snapshot: Option<Csn>,
-    /// How long the one that was taken first has been open. The versions that it sees stay on disk.
+    /// How long the one that was taken first has been open. The versions that it sees stay on disk. It may be above
+    /// [`Options::max_snapshot_age`](crate::Options::max_snapshot_age): nothing has been pruned since.
     pub oldest_snapshot_age: Option<Duration>,
     /// Reads of one key since the database was opened. These and scans are counted without locks: with more than 64
     /// reading threads the counters may miss a few.
@@ -347,6 +351,7 @@ impl Stats {
             memtable_entries: active.sum(|table| table.index.memtables().entries()),
             oldest_snapshot: snapshots.first().copied(),
             snapshots: open,
+            snapshots_ended: engine.reads.snapshots.ended(),
             oldest_snapshot_age,
             gets: engine.counters.gets.read(),
             scans: engine.counters.scans.read(),

@@ -14,7 +14,7 @@ use crate::scan::Range;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::write_set::check_key;
-use crate::{Commit, Error, Isolation, KeyRange, Result, Value};
+use crate::{Commit, Error, KeyRange, Result, Value};
 
 /// A handle to a table; cheap to clone, good for any thread.
 ///
@@ -123,8 +123,7 @@ impl Table {
     fn version_in_a_snapshot(&self, key: &[u8], hash: u64, io: Io) -> Result<Option<Version>> {
         let snapshot = self.engine.reads.snapshot(|| self.engine.pipeline.read_csn());
         self.state.check_seen(snapshot.csn)?;
-        let at = ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms };
-        self.state.index.get(key, hash, at, io).or_error()
+        self.state.index.get(key, hash, snapshot.at(), io).or_error()
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
@@ -184,7 +183,7 @@ impl Table {
     }
 
     fn insert_bytes(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
-        self.engine.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
+        self.engine.retry_single(|txn| txn.insert(self, key, value)).map(|((), commit)| commit)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
@@ -203,7 +202,7 @@ impl Table {
 
     fn swap_bytes(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
         self.engine
-            .retry(Isolation::Snapshot, |txn| txn.compare_and_swap(self, key, expected, new))
+            .retry_single(|txn| txn.compare_and_swap(self, key, expected, new))
             .map(|(swapped, _)| swapped)
     }
 
@@ -241,7 +240,7 @@ impl Table {
     }
 
     pub(crate) fn begin(&self) -> Transaction {
-        Transaction::begin(&self.engine, Isolation::Snapshot)
+        Transaction::begin_single(&self.engine)
     }
 }
 

@@ -22,7 +22,12 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Commit)> {
-        self.retry_unless(isolation, body, as_conflict, Transaction::commit)
+        self.retry_unless(|| Transaction::begin(self, isolation), body, as_conflict, Transaction::commit)
+    }
+
+    /// The same for a single operation.
+    pub fn retry_single<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<(T, Commit)> {
+        self.retry_unless(|| Transaction::begin_single(self), body, as_conflict, Transaction::commit)
     }
 
     /// Like [`Handle::retry`] for an application's error type. An error of `body` is never retried.
@@ -31,7 +36,7 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Commit), E> {
-        self.retry_unless(isolation, body, Err, Transaction::commit)
+        self.retry_unless(|| Transaction::begin(self, isolation), body, Err, Transaction::commit)
     }
 
     /// Like [`Handle::retry`], but the commit is deferred: returns its ticket.
@@ -40,7 +45,12 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Ticket)> {
-        self.retry_unless(isolation, body, as_conflict, Transaction::commit_deferred)
+        self.retry_unless(
+            || Transaction::begin(self, isolation),
+            body,
+            as_conflict,
+            Transaction::commit_deferred,
+        )
     }
 
     /// Like [`Handle::retry_deferred`] for an application's error type. An error of `body` is never retried.
@@ -49,12 +59,12 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Ticket), E> {
-        self.retry_unless(isolation, body, Err, Transaction::commit_deferred)
+        self.retry_unless(|| Transaction::begin(self, isolation), body, Err, Transaction::commit_deferred)
     }
 
     fn retry_unless<T, E: From<Error>, C>(
         &self,
-        isolation: Isolation,
+        begin: impl Fn() -> Transaction,
         mut body: impl FnMut(&mut Transaction) -> Result<T, E>,
         as_conflict: impl Fn(E) -> Result<Box<Conflict>, E>,
         commit: impl Fn(Transaction) -> Result<C>,
@@ -64,7 +74,7 @@ impl Handle {
             if attempts > 0 {
                 self.counters.retries.fetch_add(1, Ordering::Relaxed);
             }
-            let mut txn = Transaction::begin(self, isolation);
+            let mut txn = begin();
             let conflict = match body(&mut txn) {
                 Ok(value) => match commit(txn) {
                     Ok(commit) => return Ok((value, commit)),

@@ -1,5 +1,6 @@
 //! Read-write transactions: a snapshot, a private write set, and validation at commit.
 
+mod begin;
 mod ends;
 pub(crate) mod memory;
 mod savepoints;
@@ -8,7 +9,6 @@ mod taken;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{Io, Version};
 use fulgurite_log::Durability;
 use fulgurite_types::{Csn, KeySpan, hash_key, limits};
@@ -127,26 +127,6 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
-        let snapshot = engine.reads.snapshot(|| engine.pipeline.visible());
-        Transaction {
-            // Read after the snapshot was taken, so that no synchronous commit in it is above.
-            reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
-            snapshot,
-            durability: engine.options.durability,
-            engine: engine.clone(),
-            isolation,
-            writes: WriteSet::default(),
-            spill: None,
-            savepoints: Savepoints::default(),
-            charge: TransactionCharge::default(),
-            claims: Vec::new(),
-            taken: Taken::default(),
-            id: 0,
-            new_table: None,
-        }
-    }
-
     /// The durability that this transaction's commit must reach before it is acknowledged. Initially
     /// [`Options::durability`](crate::Options::durability).
     pub fn durability(&self) -> Durability {
@@ -179,6 +159,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`] (reads take of the
     /// transaction's memory budget), [`Error::Damaged`], [`Error::Io`], [`Error::Closed`]: the transaction continues.
+    /// [`Error::SnapshotTooOld`]: it does not.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_bytes(table, key.as_ref())
     }
@@ -187,13 +168,13 @@ impl Transaction {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
-        match self.writes.own(table.state.id, key) {
+        self.engine.reads.step(&self.snapshot, || match self.writes.own(table.state.id, key) {
             Some(own) => self.own_value(&table.state, key, own),
             None => {
                 self.reads.key(&table.state, key, hash, self.budget_of_reads(key.len())?)?;
                 self.read(&table.state, key, hash, ReadFor::Reading)
             }
-        }
+        })
     }
 
     /// Like [`Transaction::get`], but a commit that writes anything fails with [`Error::Conflict`] if another
@@ -210,11 +191,13 @@ impl Transaction {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
-        self.reads.key_for_update(&table.state, key, hash, self.budget_of_reads(key.len())?)?;
-        match self.writes.own(table.state.id, key) {
-            Some(own) => self.own_value(&table.state, key, own),
-            None => self.read(&table.state, key, hash, ReadFor::Update),
-        }
+        self.engine.reads.step(&self.snapshot, || {
+            self.reads.key_for_update(&table.state, key, hash, self.budget_of_reads(key.len())?)?;
+            match self.writes.own(table.state.id, key) {
+                Some(own) => self.own_value(&table.state, key, own),
+                None => self.read(&table.state, key, hash, ReadFor::Update),
+            }
+        })
     }
 
     /// The budget of reads: what the writes and the savepoints leave of the transaction's one budget. Charges what a read
@@ -293,7 +276,8 @@ impl Transaction {
             let live = own.filter(|op| op.is_live_at(self.snapshot.now_ms));
             return Ok(live.map(|op| op.expires_at_ms));
         }
-        let version = self.version(&table.state, key, hash, read_for)?;
+        let version =
+            self.engine.reads.step(&self.snapshot, || self.version(&table.state, key, hash, read_for))?;
         Ok(version.map(|version| version.expires_at_ms))
     }
 
@@ -312,7 +296,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]. For values that
     /// are written ahead also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`] and
-    /// [`Error::Closed`]. Nothing was changed; the transaction continues.
+    /// [`Error::Closed`]. Nothing was changed; the transaction continues. [`Error::SnapshotTooOld`]: it does not.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write_bytes(table, key.as_ref(), Some(value.as_ref()), 0)
     }
@@ -321,7 +305,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`]. Nothing was changed; the transaction
-    /// continues.
+    /// continues. [`Error::SnapshotTooOld`]: it does not.
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
         self.write_bytes(table, key.as_ref(), None, 0)
     }
@@ -400,6 +384,7 @@ impl Transaction {
         read_before: bool,
     ) -> Result<()> {
         check_key(key)?;
+        self.engine.reads.begin_step(&self.snapshot)?;
         let hash = hash_key(table.id, key);
         let value = match value {
             None => WriteValue::Delete,
@@ -427,7 +412,7 @@ impl Transaction {
         self.engine.check_writable()?;
         let _admitted = self.engine.admit_by_room(Kind::Puts, || WriteCost::of_chunks(value.len()))?;
         self.engine.wakeups.chunk_written();
-        let spill = self.spill.get_or_insert_with(|| self.engine.new_spill());
+        let spill = self.spill.get_or_insert_with(|| self.engine.new_spill(&self.snapshot));
         Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
     }
 
@@ -435,7 +420,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`]. Nothing was changed; the
-    /// transaction continues.
+    /// transaction continues. [`Error::SnapshotTooOld`]: it does not.
     pub fn delete_range(&mut self, table: &Table, range: impl KeyRange) -> Result<()> {
         self.delete_span(table, span_of(&range)?)
     }
@@ -450,6 +435,7 @@ impl Transaction {
 
     pub(crate) fn delete_span(&mut self, table: &Table, span: KeySpan) -> Result<()> {
         self.mine(table)?;
+        self.engine.reads.begin_step(&self.snapshot)?;
         if let Some(range) = span.storable() {
             let budget = self.budget_of_writes(Cost::of_range(&range).memory)?;
             self.writes.delete_range(&table.state, range.clone(), budget)?;
@@ -468,7 +454,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`],
     /// [`Error::Closed`]. Each entry may fail with [`Error::Damaged`], [`Error::Io`] or [`Error::Closed`], which ends
-    /// the iteration.
+    /// the iteration. Both fail with [`Error::SnapshotTooOld`] when the transaction was ended.
     pub fn range<'a>(&'a self, table: &Table, range: impl KeyRange) -> Result<Range<'a>> {
         let span = span_of(&range)?;
         self.record_range(table, given(&range, &span))?;
@@ -487,17 +473,14 @@ impl Transaction {
 
     fn record_range(&self, table: &Table, range: GivenRange<'_>) -> Result<()> {
         self.mine(table)?;
-        table.state.check_seen(self.snapshot.csn)?;
+        self.engine.reads.step(&self.snapshot, || table.state.check_seen(self.snapshot.csn))?;
         self.reads.range(&table.state, range, self.budget_of_reads(range.span.start.len())?)?;
         self.reads.saw(self.snapshot.csn);
         Ok(())
     }
 
     fn range_of<'a>(&'a self, table: &Table, span: KeySpan) -> Result<Range<'a>> {
-        let own = self.writes.of_table(table.state.id);
-        let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        let range = Range::new(&self.engine, &table.state, at, span, own, None)?;
-        Ok(range.noting(self.reads.live()))
+        Ok(self.unread_range(table, span)?.noting(self.reads.live()))
     }
 
     /// Marks this point of the transaction. Takes memory of the transaction's budget only if something was written or
@@ -520,7 +503,9 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::UnknownSavepoint`] if it belongs to another transaction, or was made after one that was rolled back to.
+    /// [`Error::SnapshotTooOld`].
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.engine.reads.begin_step(&self.snapshot)?;
         let is_own = savepoint.transaction == self.id;
         let mark = is_own.then(|| self.savepoints.roll_back_to(savepoint.number)).flatten();
         self.writes.rollback_to(mark.ok_or(Error::UnknownSavepoint)?);
@@ -537,6 +522,7 @@ impl Transaction {
     /// After these nothing of the transaction happened, and a crash does not change that:
     /// - [`Error::Conflict`]: another transaction committed first, or a value that this one depends on expired. Run it
     ///   again.
+    /// - [`Error::SnapshotTooOld`]: it was ended before its commit began. Run it again.
     /// - [`Error::TableDropped`], [`Error::TooLarge`], [`Error::Refused`], [`Error::ReadOnly`]: it will never succeed
     ///   as it is.
     /// - [`Error::NoSpace`]: the disk is full; deletes are refused last. Free space and run it again.
@@ -551,7 +537,7 @@ impl Transaction {
     ///   transaction wrote. To be able to run the transaction again in any case, have it write something unique (a
     ///   request's id).
     ///
-    /// A transaction that wrote nothing may fail with [`Error::Closed`], or with [`Error::OutcomeUnknown`] if the
+    /// A transaction that wrote nothing may fail with [`Error::Closed`], [`Error::SnapshotTooOld`], or with [`Error::OutcomeUnknown`] if the
     /// commits that it read are not known to be durable.
     pub fn commit(self) -> Result<Commit> {
         let engine = self.engine.clone();
@@ -647,11 +633,12 @@ impl Transaction {
         })
     }
 
-    /// Whether the transaction wrote nothing. Fails if the database is closed.
+    /// Whether the transaction wrote nothing. Fails if the database is closed, or the transaction was ended.
     fn is_read_only(&self, engine: &Engine) -> Result<bool> {
         let is_empty = self.writes.is_empty();
         if is_empty {
             engine.check_open()?;
+            engine.reads.begin_step(&self.snapshot)?;
         }
         Ok(is_empty)
     }
@@ -668,6 +655,8 @@ impl Transaction {
         acknowledge: impl FnOnce(Csn) -> Result<A>,
     ) -> Result<A> {
         engine.check_writable()?;
+        engine.reads.begin_commit(&self.snapshot)?;
+        engine.hooks.reached("commit begun");
         engine.wait_for_excess(self.writes.cost.memory)?;
         // Search for puts only where the disk is short of room.
         let is_plenty = engine.room.is_plenty();
@@ -683,7 +672,7 @@ impl Transaction {
             self.new_table.take(),
             engine.options.inline_bytes_max,
             &|| engine.reads.readers(),
-            &|| engine.new_spill(),
+            &|| engine.new_spill(&self.snapshot),
             &mut self.spill,
         )?;
         if let Some(spill) = self.spill.as_ref().filter(|_| syncs) {

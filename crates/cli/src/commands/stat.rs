@@ -74,6 +74,7 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "freeable_bytes": stats.room.freeable_bytes,
         "seconds_left": stats.room.seconds_left,
         "puts_refused": stats.room.puts_refused,
+        "snapshots": snapshots_json(stats),
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
         "memory": {
@@ -100,6 +101,14 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
             "machine_ms": stats.clock.machine_ms,
             "confirmed_ms": stats.clock.confirmed_ms,
         },
+    })
+}
+
+fn snapshots_json(stats: &Stats) -> Value {
+    json!({
+        "open": stats.snapshots,
+        "oldest_s": stats.oldest_snapshot_age.map(|age| age.as_secs()),
+        "ended": stats.snapshots_ended,
     })
 }
 
@@ -199,6 +208,10 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     if let Some(why) = &stats.room.puts_refused {
         row("puts", "refused".into(), why);
     }
+    let oldest_s = stats.oldest_snapshot_age.map(|age| age.as_secs());
+    let oldest = oldest_s.map_or("open now".into(), |s| format!("open now, the oldest for {}", duration(s)));
+    row("snapshots", number(stats.snapshots), &oldest);
+    row("ended snapshots", number(stats.snapshots_ended), "because they were older than max_snapshot_age");
     row("recent versions", number(stats.memtable_entries), "not merged into trees yet");
     row("their memory", size(stats.memtable_bytes), "");
     let (state, note) = clock_state(stats);

@@ -235,6 +235,7 @@ impl Checkpointer {
         let _writing = room.begin_writing();
         let pacing = self.shared.pacing.clone();
         let _running = pacing.begin();
+        self.shared.reads.end_old();
         let (at, tables) = self.begin()?;
         let since_last = (at.written - self.debt.covered()).total();
         self.segment_size.checkpoint_began(since_last, self.shared.growth.share());

@@ -6,10 +6,13 @@ mod damage;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fulgurite_env::{LockHolder, is_disk_full};
 use fulgurite_log::Durability;
 use fulgurite_types::Csn;
+
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 pub use self::conflict::{Conflict, Contended};
 pub(crate) use self::convert::OrError;
@@ -204,6 +207,16 @@ pub enum Error {
         /// The request, and the reason.
         what: String,
     },
+    /// The snapshot, scan or transaction is older than
+    /// [`Options::max_snapshot_age`](crate::Options::max_snapshot_age) and was ended, so that what only it sees need not be
+    /// kept. The operation did nothing, no later one of that reader does, and its transaction does not commit: drop it. Begin
+    /// again, with a new snapshot or transaction, or in smaller pieces; or open the database with a larger age.
+    SnapshotTooOld {
+        /// How old it is.
+        age: Duration,
+        /// How old it may become.
+        max_age: Duration,
+    },
     /// A retry loop gave up: the transaction conflicted every time, and nothing of it happened.
     TooManyConflicts {
         /// How often it ran.
@@ -257,7 +270,7 @@ impl fmt::Display for CsnRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Run the transaction again.
+    /// Run the transaction again, or take a new snapshot.
     Retry,
     /// Change the request: it will never succeed as it is.
     Request,
@@ -275,7 +288,10 @@ impl Error {
     /// What the caller should do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Conflict { .. } | Error::WouldBlock | Error::TooManyConflicts { .. } => ErrorKind::Retry,
+            Error::Conflict { .. }
+            | Error::WouldBlock
+            | Error::TooManyConflicts { .. }
+            | Error::SnapshotTooOld { .. } => ErrorKind::Retry,
             Error::KeyTooLong { .. }
             | Error::ValueTooLong { .. }
             | Error::TooLarge { .. }
@@ -358,6 +374,14 @@ fn fmt_gave_up(f: &mut fmt::Formatter<'_>, attempts: u32, last: &Conflict) -> fm
     }
 }
 
+fn fmt_too_old(f: &mut fmt::Formatter<'_>, age: Duration, max_age: Duration) -> fmt::Result {
+    write!(
+        f,
+        "the snapshot, scan or transaction was ended: it is {age:.1?} old, and max_snapshot_age is {max_age:?}: begin again, \
+         or open the database with a larger max_snapshot_age"
+    )
+}
+
 fn fmt_forked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
     write!(
         f,
@@ -369,7 +393,6 @@ fn fmt_forked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
         match self {
             Error::Conflict(conflict) => write!(f, "{conflict}: run the transaction again"),
             Error::KeyTooLong { len } => {
@@ -431,10 +454,11 @@ impl fmt::Display for Error {
                 write!(f, "{what}{}", Acknowledged(at_risk))
             }
             Error::WouldBlock => {
-                write!(f, "the result needs a wait or a read from disk: use the form that waits")
+                f.write_str("the result needs a wait or a read from disk: use the form that waits")
             }
             Error::Closed => write!(f, "the database was closed: open it again"),
             Error::Refused { what } => write!(f, "the request cannot be served: {what}"),
+            Error::SnapshotTooOld { age, max_age } => fmt_too_old(f, *age, *max_age),
             Error::TooManyConflicts { attempts, last } => fmt_gave_up(f, *attempts, last),
         }
     }

@@ -174,9 +174,9 @@ fn build(
     let (hooks, progress) = (Arc::new(Hooks::new()), Arc::new(Progress::default()));
     let (clock, files) = (Arc::new(clock), Arc::new(Files::new(home, lock)));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
-    let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
+    let reads = Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone());
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
-    let checks = space.checks();
+    let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
     let growth = LogGrowth::new(log.clone(), options.checkpoint_log_bytes);
     let (pacing, growth) = (Arc::new(Pacing::new()), Arc::new(growth));

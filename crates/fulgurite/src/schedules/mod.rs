@@ -4,6 +4,7 @@
 //! proved next to the code that uses them.
 
 mod deadlines;
+mod ended_readers;
 mod levels;
 mod pipeline;
 mod single_reads;

@@ -150,6 +150,7 @@ impl Space {
     fn dead_segments(&mut self, needed: Needed, bulk_before: u32) -> Vec<u32> {
         self.log.drop_before(needed.covered);
         self.spills.release_up_to(needed.covered);
+        self.spills.release_ended();
         let segments = self.log.segments();
         let now_ns = self.env.clock().monotonic_ns();
         self.retiring.retain(|number, _| segments.iter().any(|segment| segment.number == *number));

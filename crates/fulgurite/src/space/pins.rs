@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use fulgurite_env::Process;
+use fulgurite_log::SpillId;
 use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
+use crate::snapshots::SlotRef;
 use crate::space::view::SegmentUse;
 
 /// The segments with chunks of transactions that no checkpoint covers yet. Such a segment must not be freed, even if no
@@ -25,8 +27,16 @@ impl Default for SpillPins {
 #[derive(Default)]
 struct PinsInner {
     segments: BTreeMap<u32, SpillPin>,
+    open: BTreeMap<SpillId, OpenSpill>,
     /// Committed spills, until the checkpoints of both superblock copies cover them.
     committed: BTreeMap<Csn, Vec<u32>>,
+}
+
+/// A spill whose transaction has not committed.
+struct OpenSpill {
+    /// The transaction's snapshot: if it was ended, the transaction does not commit (INV-TXN-15).
+    snapshot: SlotRef,
+    pinned: Vec<u32>,
 }
 
 /// The pins of one segment.
@@ -41,22 +51,26 @@ struct SpillPin {
 }
 
 impl SpillPins {
-    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment
+    /// Pins a segment for an open spill, unless it is the last that it pinned. Called for each chunk while the segment
     /// cannot be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
     /// `since_ns`: when the spill began.
-    pub fn pin(&self, pinned: &mut Vec<u32>, segment: u32, since_ns: u64) {
-        if pinned.last() != Some(&segment) {
-            let mut inner = self.inner.lock();
-            let pin = inner.segments.entry(segment).or_insert(SpillPin { since_ns, ..SpillPin::default() });
+    pub fn pin(&self, spill: SpillId, snapshot: &SlotRef, segment: u32, since_ns: u64) {
+        let mut inner = self.inner.lock();
+        let PinsInner { segments, open, .. } = &mut *inner;
+        let spill =
+            open.entry(spill).or_insert_with(|| OpenSpill { snapshot: snapshot.clone(), pinned: Vec::new() });
+        if spill.pinned.last() != Some(&segment) {
+            let pin = segments.entry(segment).or_insert(SpillPin { since_ns, ..SpillPin::default() });
             pin.open += 1;
             pin.since_ns = pin.since_ns.min(since_ns);
-            pinned.push(segment);
+            spill.pinned.push(segment);
         }
     }
 
     /// The commit has its number: the pins of its spill stay until checkpoints cover it.
-    pub fn committed(&self, csn: Csn, pinned: Vec<u32>) {
+    pub fn committed(&self, csn: Csn, spill: SpillId) {
         let mut inner = self.inner.lock();
+        let Some(OpenSpill { pinned, .. }) = inner.open.remove(&spill) else { return };
         for segment in &pinned {
             let pin = inner.segments.get_mut(segment).expect("an open spill pins it");
             (pin.open, pin.committed) = (pin.open - 1, pin.committed + 1);
@@ -65,10 +79,21 @@ impl SpillPins {
     }
 
     /// Ends the pins of a spill that was not committed. Does nothing in a child of `fork()`.
-    pub fn unpin_spill(&self, pinned: Vec<u32>) {
+    pub fn unpin_spill(&self, spill: SpillId) {
         if self.process.is_current() {
-            unpin(&mut self.inner.lock(), pinned, |pin| &mut pin.open);
+            let mut inner = self.inner.lock();
+            if let Some(OpenSpill { pinned, .. }) = inner.open.remove(&spill) {
+                unpin(&mut inner, pinned, |pin| &mut pin.open);
+            }
         }
+    }
+
+    /// Ends the pins of the spills whose transactions were ended.
+    pub fn release_ended(&self) {
+        let mut inner = self.inner.lock();
+        let ended = inner.open.values_mut().filter(|spill| spill.snapshot.has_ended());
+        let pinned = ended.flat_map(|spill| std::mem::take(&mut spill.pinned)).collect();
+        unpin(&mut inner, pinned, |pin| &mut pin.open);
     }
 
     /// Pins a segment for a commit that recovery found in the log.

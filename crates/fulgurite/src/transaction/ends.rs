@@ -1,7 +1,6 @@
 //! The first and the last entry of a table or range: reading them, and popping them, as from a queue or a stack.
 
 use fulgurite_index::Io;
-use fulgurite_index::table::ReadPoint;
 use fulgurite_types::{KeySpan, hash_key, key_after};
 
 use super::Transaction;
@@ -9,7 +8,7 @@ use crate::claims::{Claim, Claiming};
 use crate::error::OrError;
 use crate::key_range::{given, span_of};
 use crate::live_reads::ReadFor;
-use crate::scan::Range;
+use crate::scan::{Range, RangeSnapshot};
 use crate::snapshot::Snapshot;
 use crate::{Isolation, KeyRange, Result, Table, Value};
 
@@ -130,6 +129,10 @@ impl Transaction {
     }
 
     fn end_of(&self, table: &Table, range: &impl KeyRange, end: End) -> Result<Option<(Value, Value)>> {
+        self.engine.reads.step(&self.snapshot, || self.read_end(table, range, end))
+    }
+
+    fn read_end(&self, table: &Table, range: &impl KeyRange, end: End) -> Result<Option<(Value, Value)>> {
         let span = span_of(range)?;
         let mut found = None;
         for left in self.unemptied(table, &span, end)? {
@@ -191,11 +194,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// The entries of one of [`Transaction::unemptied`]. Does not count as a read.
-    fn unread_range(&self, table: &Table, span: KeySpan) -> Result<Range<'_>> {
+    /// The entries of a range. Does not count as a read.
+    pub(super) fn unread_range(&self, table: &Table, span: KeySpan) -> Result<Range<'_>> {
         let own = self.writes.of_table(table.state.id);
-        let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        Range::new(&self.engine, &table.state, at, span, own, None)
+        Range::new(&self.engine, &table.state, span, own, RangeSnapshot::Borrowed(&self.snapshot))
     }
 
     fn pop(&mut self, table: &Table, range: &impl KeyRange, end: End) -> Result<Option<(Value, Value)>> {
@@ -211,6 +213,17 @@ impl Transaction {
     }
 
     fn pop_unclaimed(&mut self, table: &Table, span: KeySpan, end: End) -> Result<Option<(Value, Value)>> {
+        self.engine.reads.begin_step(&self.snapshot)?;
+        let popped = self.pop_next_unclaimed(table, span, end);
+        self.engine.reads.end_step(&self.snapshot, popped)
+    }
+
+    fn pop_next_unclaimed(
+        &mut self,
+        table: &Table,
+        span: KeySpan,
+        end: End,
+    ) -> Result<Option<(Value, Value)>> {
         let id = self.identity();
         let savepoints = self.savepoints.made();
         let mut passed = None;
@@ -251,6 +264,7 @@ impl Transaction {
                     continue;
                 }
             };
+            self.engine.hooks.reached("entry claimed");
             // A claim ends after its transaction was applied, so this check sees what the last claimer of the key
             // wrote.
             let hash = hash_key(table.state.id, &key);
@@ -323,7 +337,7 @@ impl Table {
     }
 
     fn pop(&self, span: KeySpan, end: End) -> Result<Option<(Value, Value)>> {
-        let popped = self.engine.retry(Isolation::Snapshot, |txn| txn.pop_unclaimed(self, span.clone(), end));
+        let popped = self.engine.retry_single(|txn| txn.pop_unclaimed(self, span.clone(), end));
         popped.map(|(entry, _)| entry)
     }
 }

@@ -1,0 +1,43 @@
+//! The beginning of a transaction.
+
+use super::Transaction;
+use super::memory::TransactionCharge;
+use super::savepoints::Savepoints;
+use super::taken::Taken;
+use crate::Isolation;
+use crate::handle::Handle;
+use crate::read_set::ReadSet;
+use crate::snapshots::SnapshotGuard;
+use crate::write_set::WriteSet;
+
+impl Transaction {
+    pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
+        let snapshot = engine.reads.ending_snapshot(|| engine.pipeline.visible());
+        Transaction::begin_at(engine, isolation, snapshot)
+    }
+
+    /// Begins the transaction of a single operation, which is not ended however long it takes.
+    pub(crate) fn begin_single(engine: &Handle) -> Transaction {
+        let snapshot = engine.reads.snapshot(|| engine.pipeline.visible());
+        Transaction::begin_at(engine, Isolation::Snapshot, snapshot)
+    }
+
+    fn begin_at(engine: &Handle, isolation: Isolation, snapshot: SnapshotGuard) -> Transaction {
+        Transaction {
+            // Read after the snapshot was taken, so that no synchronous commit in it is above.
+            reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
+            snapshot,
+            durability: engine.options.durability,
+            engine: engine.clone(),
+            isolation,
+            writes: WriteSet::default(),
+            spill: None,
+            savepoints: Savepoints::default(),
+            charge: TransactionCharge::default(),
+            claims: Vec::new(),
+            taken: Taken::default(),
+            id: 0,
+            new_table: None,
+        }
+    }
+}
