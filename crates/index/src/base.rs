@@ -124,9 +124,9 @@ impl std::error::Error for IndexError {
 /// Whether an operation may read from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
-    /// It loads what is not in memory.
+    /// It loads nodes that are absent.
     Allowed,
-    /// It loads what is not in memory, and does not wait for memory: the caller holds what others wait for.
+    /// It loads nodes that are absent, and does not wait for memory: the caller holds a latch or a gate.
     Impatient,
     /// It fails with [`IndexError::WouldBlock`] instead.
     MemoryOnly,

@@ -4,7 +4,7 @@
 //! A node that was read since the hand last came by stays, and stays once more when the hand comes again: leaves that are read
 //! often outlive those that a scan reads once, which have no such mark when they were loaded. (A clock with two chances and
 //! probation; S3-FIFO, Yang and others, SOSP 2023, has the same in queues.) Two rules keep what loads leaves from pressing out
-//! what is read often (`docs/memory.md` has figures): reads count only from the next batch of evictions on, because one
+//! leaves that are read often (`docs/memory.md` has figures): reads count only from the next batch of evictions on, because one
 //! operation may read the leaf that it loads several times; and while many leaves are unread, the hand takes only those.
 //!
 //! An inner node with a child in memory stays, because only that child's slot knows the child's changes. A dirty inner
