@@ -121,6 +121,7 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    fulgurite::env::limit_arenas();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),

@@ -106,6 +106,7 @@ pub(crate) struct Engine {
     pub progress: Arc<Progress>,
     /// Wakes the threads of the background.
     pub wakeups: Wakeups,
+    /// Declared after all that takes memory.
     pub memory: Memory,
     /// Declared last: the lock of the directory is kept until no other owner is left.
     pub files: Arc<Files>,

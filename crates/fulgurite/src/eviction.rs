@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use fulgurite_env::Env;
 use fulgurite_index::{Base, Evicted, EvictionStep, IndexMemory};
 use fulgurite_log::CommitLog;
 use fulgurite_types::TableId;
@@ -36,9 +37,12 @@ const TEST_TURNS: usize = 3;
 /// Dirty leaves are written before all clean nodes are gone once dirty nodes have this share of the budget.
 const DIRTY_SHARE: usize = 4;
 
-/// When this part of the budget was evicted, freed memory is given back to the operating system, if the process has more than
-/// the budget, a sixteenth of it, and the base.
-const TRIM_SHARE: usize = 2;
+/// Each time that this part of the budget was evicted, eviction looks whether the process has more than the budget, a sixteenth
+/// of it, and the base, ...
+const TRIM_LOOK_SHARE: usize = 32;
+
+/// ... and then has freed memory given back to the operating system, if this part was evicted since it last did.
+const TRIM_SHARE: usize = 4;
 
 /// What a process takes beside the budget.
 const TRIM_BASE_BYTES: usize = 32 << 20;
@@ -58,6 +62,14 @@ pub(crate) struct Memory {
     evicted_values: AtomicU64,
     evicted_bytes: AtomicU64,
     written_leaves: AtomicU64,
+    env: Arc<dyn Env>,
+}
+
+impl Drop for Memory {
+    /// The nodes of the database have been freed: gives their memory back to the operating system.
+    fn drop(&mut self) {
+        self.env.trim_memory(TRIM_BASE_BYTES as u64);
+    }
 }
 
 /// Where the clock is.
@@ -75,8 +87,10 @@ struct Clock {
     was_barren: bool,
     /// Whether a write has failed since eviction began: only clean nodes are dropped then.
     has_failed: bool,
-    /// How many bytes were evicted when memory was last given back to the operating system.
-    trimmed_at: u64,
+    /// How many bytes had been evicted when memory was last given back to the operating system.
+    trimmed_at: Option<u64>,
+    /// How many when eviction last looked whether that is of use.
+    looked_at: u64,
 }
 
 /// The end of a round of the clock.
@@ -88,7 +102,7 @@ enum Turn {
 }
 
 impl Memory {
-    pub fn new(index: Arc<IndexMemory>) -> Memory {
+    pub fn new(index: Arc<IndexMemory>, env: Arc<dyn Env>) -> Memory {
         Memory {
             transactions: Arc::new(TransactionMemory::new(index.clone())),
             index,
@@ -101,6 +115,7 @@ impl Memory {
             evicted_values: AtomicU64::new(0),
             evicted_bytes: AtomicU64::new(0),
             written_leaves: AtomicU64::new(0),
+            env,
         }
     }
 
@@ -238,13 +253,16 @@ impl Engine {
     /// That takes tens of milliseconds, in which others may wait for memory: so only where it is of use.
     fn trim_after(&self, clock: &mut Clock, budget: usize) {
         let evicted = self.memory.evicted_bytes.load(Relaxed);
-        if evicted - clock.trimmed_at > (budget / TRIM_SHARE) as u64 && self.memory.has_thread.load(Relaxed) {
-            clock.trimmed_at = evicted;
-            let start_ns = self.env.clock().monotonic_ns();
-            if self.env.trim_memory((budget + budget / 16 + TRIM_BASE_BYTES) as u64) {
-                let took_us = self.env.clock().monotonic_ns().saturating_sub(start_ns) / 1000;
-                tracing::debug!(took_us, "gave freed memory back to the operating system");
-            }
+        let trim_at = clock.trimmed_at.map_or(0, |trimmed_at| trimmed_at + (budget / TRIM_SHARE) as u64);
+        if evicted < trim_at.max(clock.looked_at + (budget / TRIM_LOOK_SHARE) as u64) {
+            return;
+        }
+        clock.looked_at = evicted;
+        let start_ns = self.env.clock().monotonic_ns();
+        if self.env.trim_memory((budget + budget / 16 + TRIM_BASE_BYTES) as u64) {
+            clock.trimmed_at = Some(evicted);
+            let took_us = self.env.clock().monotonic_ns().saturating_sub(start_ns) / 1000;
+            tracing::debug!(took_us, "gave freed memory back to the operating system");
         }
     }
 

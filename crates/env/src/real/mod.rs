@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use crate::{Clock, Disk, Env, Joiner};
 
+pub use self::memory::limit_arenas;
 pub use self::process::Process;
 
 /// The operating system's files, clocks, threads and randomness.
