@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_index::{Extent, IndexMemory, OutOfLine, Pinned, ValueBytes, Version};
+use fulgurite_index::{Extent, IndexMemory, OutOfLine, Pinned, ValueBytes, Version, size_class};
 use fulgurite_log::{Log, LogError};
 use fulgurite_types::{Csn, TableId, seal_checksum, value_checksum};
 
@@ -113,7 +113,7 @@ pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payloa
 /// `csn` is `None` for a value that a transaction, which has no number yet, wrote ahead.
 fn read(log: &Log, table: TableId, key: &[u8], at: &OutOfLine, csn: Option<Csn>) -> Result<Vec<u8>> {
     let failed = |error| damaged(log, key, at, csn, error);
-    let mut bytes = Vec::with_capacity(at.len as usize);
+    let mut bytes = Vec::with_capacity(size_class(at.len as usize));
     for extent in &at.extents {
         let chunk = log.read_bytes(extent.lsn, extent.len).map_err(|error| failed(Some((extent, error))))?;
         bytes.extend_from_slice(&chunk);

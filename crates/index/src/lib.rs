@@ -17,7 +17,7 @@ pub use base::{
     AccountChange, Base, BaseCursor, IndexError, Io, MergeSource, MergeVersion, NodeKind, NodeStore,
     PruneRules, StoreError,
 };
-pub use memory::IndexMemory;
+pub use memory::{IndexMemory, size_class};
 pub use pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
 pub use value_bytes::ValueBytes;
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

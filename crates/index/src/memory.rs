@@ -267,6 +267,31 @@ impl IndexMemory {
     }
 }
 
+/// Shorter buffers have no size classes, ...
+const CLASSED_BYTES_LEAST: usize = 1 << 10;
+/// ... nor have longer ones.
+const CLASSED_BYTES_MOST: usize = 64 << 10;
+
+/// The length of a buffer for `len` bytes: eight classes between two powers of two. Where each leaf has a length of its own,
+/// the hole that one leaves in the heap does not fit the next one, and the heap grows although leaves come and go.
+///
+/// What is longer than 64 KiB is left as it is: the allocator maps such buffers apart.
+pub fn size_class(len: usize) -> usize {
+    let has_class = (CLASSED_BYTES_LEAST..=CLASSED_BYTES_MOST).contains(&len);
+    if has_class { len.next_multiple_of(len.next_power_of_two() / 16) } else { len }
+}
+
+/// The bytes in a buffer of their size class.
+pub(crate) fn in_size_class(bytes: Vec<u8>) -> Vec<u8> {
+    let class = size_class(bytes.len());
+    if bytes.capacity() == class {
+        return bytes;
+    }
+    let mut buffer = Vec::with_capacity(class);
+    buffer.extend_from_slice(&bytes);
+    buffer
+}
+
 /// Bytes of a node, charged until this is dropped.
 pub(crate) struct Charge {
     memory: Arc<IndexMemory>,
@@ -293,5 +318,23 @@ impl Drop for Charge {
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Charge({} bytes)", self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_an_eighth_longer_than_their_bytes_at_most() {
+        let mut classes = std::collections::BTreeSet::new();
+        for len in 0..100_000 {
+            let class = size_class(len);
+            assert!(class >= len && (class - len) * 8 < len.max(1), "{len} {class}");
+            classes.insert(class).then(|| assert_eq!(size_class(class), class));
+        }
+        assert_eq!(classes.range(4097..=8192).count(), 8);
+        assert_eq!(in_size_class(vec![7; 7400]).capacity(), 7680);
+        assert_eq!(in_size_class(vec![7; 7400]), vec![7; 7400]);
     }
 }

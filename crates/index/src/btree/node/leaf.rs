@@ -9,12 +9,13 @@ use fulgurite_types::{Csn, Lsn, TableId, Writer};
 use super::entry::{Entry, PRUNABLE_FLAGS};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, fence_prefix, len_u16, len_u32};
 use super::search::{self, SlotBytes};
-use crate::memory::{COUNTS_BYTES, Charge, IndexMemory};
+use crate::memory::{COUNTS_BYTES, Charge, IndexMemory, in_size_class, size_class};
 use crate::{NodeKind, VersionFlags, VersionRef};
 
 /// A resident leaf: entries ordered by key, then by CSN, newest first.
 pub struct Leaf {
-    bytes: Box<[u8]>,
+    /// In a buffer of a [`size_class`].
+    bytes: Vec<u8>,
     heap_at: usize,
     slots_at: usize,
     count: usize,
@@ -69,7 +70,7 @@ impl Leaf {
             upper_len: len_u16(upper.len()),
             heap_len: len_u32(body.len()),
         };
-        let mut bytes = Vec::with_capacity(heap_at + body.len());
+        let mut bytes = Vec::with_capacity(size_class(heap_at + body.len()));
         bytes.resize(HEADER_BYTES, 0);
         bytes.put_bytes(fences.lower);
         bytes.put_bytes(upper);
@@ -87,7 +88,6 @@ impl Leaf {
         bytes[..HEADER_BYTES].copy_from_slice(&encoded);
         let Header { max_csn, count, .. } = header;
         let may_be_pruned = flags & PRUNABLE_FLAGS != 0;
-        let bytes = bytes.into_boxed_slice();
         let count = count as usize;
         Leaf {
             bytes,
@@ -106,7 +106,7 @@ impl Leaf {
     pub(super) fn from_valid(bytes: Vec<u8>, header: &Header, slots_at: usize, flags: u8) -> Leaf {
         let count = header.count as usize;
         let mut leaf = Leaf {
-            bytes: bytes.into_boxed_slice(),
+            bytes: in_size_class(bytes),
             heap_at: slots_at + count * SLOT_BYTES,
             slots_at,
             count,
@@ -136,7 +136,7 @@ impl Leaf {
         let origin = self.origin.as_ref().map_or(0, |origin| {
             size_of::<Origin>() + origin.delta.as_ref().map_or(0, |delta| delta.keys.capacity())
         });
-        let bytes = size_of::<Leaf>() + COUNTS_BYTES + self.bytes.len() + origin;
+        let bytes = size_of::<Leaf>() + COUNTS_BYTES + self.bytes.capacity() + origin;
         self.charge = Some(Charge::new(memory, bytes));
     }
 
