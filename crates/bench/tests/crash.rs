@@ -45,7 +45,7 @@ fn workload(name: &str) -> (Box<dyn Workload>, Counted) {
 /// Merges and checkpoints are frequent, so that kills hit them, too.
 fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
     let options =
-        Options { memtable_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
+        Options { memtable_bytes_max: Some(256 << 10), checkpoint_log_bytes: 1 << 20, ..Options::default() };
     let engine = FulguriteEngine::new("fulgurite", options);
     engine.open(&Opening { dir, tables: workload.shape().tables, cache_bytes: 1 << 26, level: Level::Sync })
 }

@@ -194,7 +194,7 @@ impl Bench {
         let path = self.fresh("replay");
         let options = Options::default();
         // Without threads nothing is merged and no checkpoint is written: all of the log has to be replayed.
-        let idle = Options { memtable_bytes_max: 4 << 30, background: false, ..Options::default() };
+        let idle = Options { memtable_bytes_max: Some(4 << 30), background: false, ..Options::default() };
         let db = Database::open(&path, idle)?;
         let table = db.table("t")?;
         let value = [7u8; 88];

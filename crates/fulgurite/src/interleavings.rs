@@ -13,7 +13,7 @@ fn options() -> Options {
     Options {
         leaf_bytes: 512,
         inline_bytes_max: 200,
-        memtable_bytes_max: 64 << 10,
+        memtable_bytes_max: Some(64 << 10),
         log_buffer_bytes: 1 << 20,
         background: false,
         ..Options::default()

@@ -93,7 +93,7 @@ impl Engine {
         bytes: usize,
     ) -> Result<()> {
         let turn = |table: &TableState, now_ns| {
-            let pressure = self.merger.pressure(table, self.options.memtable_bytes_max);
+            let pressure = self.merger.pressure(table, self.memtable_bytes_max());
             table.throttle.take(now_ns, pressure.cost_ns(bytes as u64))
         };
         let is_slow = |table: &&TableState| table.index.memtables().count() > MEMTABLES_SLOW;
@@ -151,7 +151,7 @@ impl Engine {
     }
 
     fn has_too_many_memtables(&self, table: &TableState) -> bool {
-        has_too_many_memtables(table, self.options.memtable_bytes_max)
+        has_too_many_memtables(table, self.memtable_bytes_max())
     }
 
     #[cold]
@@ -275,7 +275,7 @@ impl Engine {
         self.hooks.reached("maintenance");
         let active = self.tables.active().all();
         for table in &active {
-            freeze_if_grown(table, &self.log, self.options.memtable_bytes_max);
+            freeze_if_grown(table, &self.log, self.memtable_bytes_max());
         }
         self.freeze_largest(&active);
         drop(active);

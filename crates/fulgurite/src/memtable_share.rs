@@ -1,6 +1,8 @@
 //! The memtables of all tables together take a quarter of the memory budget at most. Each table has a bound of its own
 //! (`merger.rs`), but there may be ten thousand of them.
 //!
+//! A table's memtable is frozen at a size that grows with the data ([`Engine::memtable_bytes_max`]).
+//!
 //! From half of that share on, the merger freezes the largest memtables, whatever their size, until mutable ones have a
 //! quarter of it. Commits wait while memtables that can be merged take more than all of it. Those of a table whose tree cannot
 //! be read do not count: its own commits are refused (`maintenance.rs`), the others' go on. Nor do merged memtables that a
@@ -17,6 +19,7 @@ use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::latency::Waited;
 use crate::merger::freeze;
+use crate::options::MEMTABLE_BYTES_LEAST;
 
 /// All memtables together take at most this part of the budget.
 const MEMTABLES_SHARE: usize = 4;
@@ -61,7 +64,32 @@ fn mergeable_bytes(table: &TableState) -> u64 {
     if waits { 0 } else { table.index.memtables().bytes() }
 }
 
+/// A memtable is frozen when it takes this part of the live bytes on disk, ...
+const LIVE_SHARE: u64 = 16;
+
+/// ... or this part of what all memtables may take, ...
+const GROWN_SHARE: usize = 4;
+/// (the least size is this part of it at most)
+const LEAST_SHARE: usize = 8;
+
+/// ... or this part of the log between two checkpoints: a checkpoint freezes it anyway.
+const LOG_SHARE: u64 = 2;
+
 impl Engine {
+    /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes: where there are many
+    /// leaves, a longer memtable changes more rows of each.
+    #[inline]
+    pub fn memtable_bytes_max(&self) -> usize {
+        if let Some(bytes) = self.options.memtable_bytes_max {
+            return bytes;
+        }
+        let share = self.memory.memtables.bytes();
+        let most = (share / GROWN_SHARE).min((self.options.checkpoint_log_bytes / LOG_SHARE) as usize);
+        let least = MEMTABLE_BYTES_LEAST.min(share / LEAST_SHARE);
+        let live_bytes = self.progress.live_bytes.load(Ordering::Relaxed);
+        ((live_bytes / LIVE_SHARE) as usize).min(most).max(least)
+    }
+
     /// Has the merger look if memtables take more than half of their share. Called after a commit was applied.
     #[inline]
     pub fn look_at_memtables(&self) {
@@ -128,5 +156,35 @@ impl Engine {
         self.freeze_largest(&self.tables.active().all());
         while self.memtables_are_over() && self.merge_all()? {}
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use fulgurite_env::SimEnv;
+
+    use super::*;
+    use crate::{Database, Options};
+
+    #[test]
+    fn memtables_grow_with_the_data_within_the_budget_and_the_log() {
+        let open = |options: Options| {
+            let options = Options { background: false, ..options };
+            Database::open_with(SimEnv::new(1), "/data", options, |_| {}).unwrap()
+        };
+        let size = |db: &Database, live_bytes: u64| {
+            db.engine().progress.live_bytes.store(live_bytes, Ordering::Relaxed);
+            db.engine().memtable_bytes_max() >> 20
+        };
+        let db = open(Options { memory_bytes: Some(1 << 30), ..Options::default() });
+        assert_eq!([0, 100 << 20, 512 << 20, 100 << 30].map(|bytes| size(&db, bytes)), [16, 16, 32, 64]);
+        db.set_memory_bytes(8 << 30).unwrap();
+        // Half of the log between checkpoints.
+        assert_eq!([512 << 20, 100 << 30].map(|bytes| size(&db, bytes)), [32, 128]);
+        db.set_memory_bytes(64 << 20).unwrap();
+        assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [2, 4]);
+        let fixed =
+            Options { memtable_bytes_max: Some(8 << 20), memory_bytes: Some(1 << 30), ..Options::default() };
+        assert_eq!(size(&open(fixed), 100 << 30), 8);
     }
 }

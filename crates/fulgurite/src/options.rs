@@ -35,9 +35,10 @@ pub struct Options {
     pub leaf_bytes: usize,
     /// A table's mutable memtable is frozen, and then merged into its tree, when it takes this many bytes. A larger
     /// figure makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables,
-    /// and the bytes of eight.
-    /// From 64 KiB to 64 GiB. Default 16 MiB.
-    pub memtable_bytes_max: usize,
+    /// and the bytes of eight. `None`: a sixteenth of the database's live bytes on disk, so that a merge changes several rows of
+    /// a leaf; at least 16 MiB, at most a sixteenth of the memory budget and half of `checkpoint_log_bytes`.
+    /// From 64 KiB to 64 GiB. Default `None`.
+    pub memtable_bytes_max: Option<usize>,
     /// A checkpoint is to be done when the log has grown by this many bytes since the last one began; the log that opening
     /// replayed counts. It begins at half of that, or sooner: once the log is as long as what the checkpoint would write
     /// (at least 16 MiB). It spreads its writes over the growth of the rest, and where it cannot keep up, commits are
@@ -51,7 +52,7 @@ pub struct Options {
     /// control group of the process (version 1 or 2) or else the machine allows, 256 MiB if that is not known. Nodes give
     /// way: clean ones first, then dirty ones, which are written for it. What values and cursors of the program hold counts
     /// until they are dropped. When that is not enough, reads that load nodes, and merges, wait, for a tenth of a second
-    /// at most. It bounds other options: `memtable_bytes_max` to a thirty-second and `checkpoint_log_bytes` to a quarter of
+    /// at most. It bounds other options: `memtable_bytes_max`, if it is given, to a thirty-second and `checkpoint_log_bytes` to a quarter of
     /// it. All memtables together take a quarter at most, commits wait for that; and so do all open transactions, whose puts
     /// and reads are refused beyond it ([`Error::TooLarge`]). Long values while they are read are not in it. At least 16 MiB and twice `log_buffer_bytes`. Default `None`.
     pub memory_bytes: Option<usize>,
@@ -145,6 +146,9 @@ const MEMORY_BYTES_UNKNOWN: u64 = 256 << 20;
 /// A memtable takes at most this part of the budget: a table has eight.
 const MEMTABLE_SHARE: usize = 32;
 
+/// The least size at which a memtable is frozen, unless the options or the budget say otherwise.
+pub(crate) const MEMTABLE_BYTES_LEAST: usize = 16 << 20;
+
 /// The log that no checkpoint covers, from which opening builds memtables, is at most this part of the budget.
 const LOG_SHARE: u64 = 4;
 
@@ -158,7 +162,7 @@ impl Default for Options {
             read_only: false,
             inline_bytes_max: 1024,
             leaf_bytes: 8 * 1024,
-            memtable_bytes_max: 16 << 20,
+            memtable_bytes_max: None,
             checkpoint_log_bytes: 256 << 20,
             memory_bytes: None,
             log_buffer_bytes: 8 << 20,
@@ -203,7 +207,7 @@ impl Options {
 
     /// Bounds the options that are to be less than a part of the memory budget.
     pub(crate) fn bound_by(&mut self, budget: usize) {
-        self.memtable_bytes_max = self.memtable_bytes_max.min(budget / MEMTABLE_SHARE);
+        self.memtable_bytes_max = self.memtable_bytes_max.map(|bytes| bytes.min(budget / MEMTABLE_SHARE));
         self.checkpoint_log_bytes = self.checkpoint_log_bytes.min(budget as u64 / LOG_SHARE);
     }
 
@@ -217,7 +221,8 @@ impl Options {
         };
         within("inline_bytes_max", self.inline_bytes_max as u64, 0, 32 << 10);
         within("leaf_bytes", self.leaf_bytes as u64, 512, 256 << 10);
-        within("memtable_bytes_max", self.memtable_bytes_max as u64, 64 << 10, 64 << 30);
+        let memtable_bytes = self.memtable_bytes_max.unwrap_or(MEMTABLE_BYTES_LEAST);
+        within("memtable_bytes_max", memtable_bytes as u64, 64 << 10, 64 << 30);
         within("checkpoint_log_bytes", self.checkpoint_log_bytes, 1 << 20, 64 << 30);
         within("log_buffer_bytes", self.log_buffer_bytes as u64, 1 << 20, 1 << 30);
         within(

@@ -12,7 +12,7 @@ fn open(env: &Arc<SimEnv>, max_snapshot_age: Option<Duration>) -> Database {
     let options = Options {
         leaf_bytes: 512,
         inline_bytes_max: 200,
-        memtable_bytes_max: 64 << 10,
+        memtable_bytes_max: Some(64 << 10),
         log_buffer_bytes: 1 << 20,
         background: false,
         max_snapshot_age,

@@ -49,8 +49,7 @@ impl Committer for SingleWrite<'_> {
     }
 
     fn release(self, _csn: Csn) {
-        let Engine { log, options, .. } = self.engine;
-        freeze_if_grown(self.table, log, options.memtable_bytes_max);
+        freeze_if_grown(self.table, &self.engine.log, self.engine.memtable_bytes_max());
         self.engine.look_at_memtables();
     }
 }

@@ -758,11 +758,12 @@ impl Committer for Committing {
         if let Some(spill) = self.transaction.spill.take() {
             spill.committed(csn);
         }
-        let Engine { log, options, .. } = &*self.transaction.engine;
+        let engine = &*self.transaction.engine;
+        let bytes_max = engine.memtable_bytes_max();
         for writes in &self.transaction.writes.tables {
-            freeze_if_grown(&writes.table, log, options.memtable_bytes_max);
+            freeze_if_grown(&writes.table, &engine.log, bytes_max);
         }
-        self.transaction.engine.look_at_memtables();
+        engine.look_at_memtables();
     }
 }
 

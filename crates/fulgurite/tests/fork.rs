@@ -307,7 +307,7 @@ fn child_that_forks_alone() {
 fn forks_beside_threads_that_commit_neither_hang_nor_lose_anything() {
     const THREADS: u32 = 3;
     let temporary = tempfile::tempdir().expect("a temporary directory");
-    let options = Options { memtable_bytes_max: 64 << 10, ..Options::default() };
+    let options = Options { memtable_bytes_max: Some(64 << 10), ..Options::default() };
     let db = Database::open(temporary.path(), options).expect("it opens");
     let table = db.table("t").expect("created");
     let done = AtomicBool::new(false);

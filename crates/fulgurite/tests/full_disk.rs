@@ -13,7 +13,7 @@ const DISK_BYTES: u64 = 48 << 20;
 const ROW_BYTES: usize = 100;
 
 fn options(background: bool) -> Options {
-    Options { background, memtable_bytes_max: 2 << 20, ..Options::default() }
+    Options { background, memtable_bytes_max: Some(2 << 20), ..Options::default() }
 }
 
 fn start(seed: u64, background: bool) -> (Arc<SimEnv>, Database, Rng) {

@@ -6,7 +6,7 @@ use fulgurite::env::sim::SimEnv;
 use fulgurite::{Database, Options, Table};
 
 fn open(sim: &std::sync::Arc<SimEnv>, memtable_bytes_max: usize) -> Database {
-    let options = Options { memtable_bytes_max, ..common::options() };
+    let options = Options { memtable_bytes_max: Some(memtable_bytes_max), ..common::options() };
     Database::open_with(sim.clone(), common::PATH, options, |_| {}).unwrap()
 }
 

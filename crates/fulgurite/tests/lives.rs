@@ -230,7 +230,7 @@ fn kills_on_a_disk_that_a_load_filled_never_end_in_a_refusal_to_open() {
             let what = format!("{len} bytes a value, background {background}");
             let options = || Options {
                 background,
-                memtable_bytes_max: 4 << 20,
+                memtable_bytes_max: Some(4 << 20),
                 checkpoint_log_bytes: 256 << 20,
                 ..Options::default()
             };

@@ -16,7 +16,7 @@ fn options() -> Options {
     Options {
         leaf_bytes: 2 * VALUE_BYTES,
         inline_bytes_max: VALUE_BYTES,
-        memtable_bytes_max: 256 << 20,
+        memtable_bytes_max: Some(256 << 20),
         checkpoint_log_bytes: 1 << 30,
         transaction_bytes_max: 2 << 20,
         background: false,

@@ -26,7 +26,7 @@ fn options() -> Options {
     Options {
         leaf_bytes: 512,
         inline_bytes_max: 200,
-        memtable_bytes_max: 64 << 10,
+        memtable_bytes_max: Some(64 << 10),
         checkpoint_log_bytes: 1 << 20,
         log_buffer_bytes: 1 << 20,
         transaction_bytes_max: 2 << 20,

@@ -174,7 +174,7 @@ mod tests {
         let options = Options {
             leaf_bytes: 512,
             inline_bytes_max: 200,
-            memtable_bytes_max: 64 << 10,
+            memtable_bytes_max: Some(64 << 10),
             checkpoint_log_bytes: 1 << 20,
             background: false,
             ..Options::default()

@@ -239,7 +239,7 @@ fn a_callback_may_commit_although_the_thread_that_completes_its_ticket_is_being_
 #[test]
 fn a_callback_may_write_more_than_memory_takes() {
     in_time(|| {
-        let options = Options { memtable_bytes_max: 64 << 10, ..Options::default() };
+        let options = Options { memtable_bytes_max: Some(64 << 10), ..Options::default() };
         let db = open(&SimEnv::new(1), options);
         let table = db.table("t").unwrap();
         let ticket = defer(&db, &table, b"k");

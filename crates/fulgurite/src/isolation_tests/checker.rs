@@ -237,7 +237,8 @@ fn check(history: &[Done], isolation: Isolation) {
 }
 
 fn run(isolation: Isolation, checkpoints: bool) {
-    let options = Options { memtable_bytes_max: 64 << 10, inline_bytes_max: 1000, ..Options::default() };
+    let options =
+        Options { memtable_bytes_max: Some(64 << 10), inline_bytes_max: 1000, ..Options::default() };
     let db = open(&SimEnv::new(1), options);
     let table = db.table("t").unwrap();
     let (fresh, stop) = (AtomicU64::new(1), AtomicBool::new(false));

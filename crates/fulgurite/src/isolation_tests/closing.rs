@@ -188,7 +188,7 @@ fn a_panic_before_a_commit_has_its_number_poisons_nothing() {
 /// Committers once waited for ever for the merger, which the closer had stopped.
 #[test]
 fn a_close_that_panics_ends_every_wait() {
-    let options = Options { memtable_bytes_max: 64 << 10, ..Options::default() };
+    let options = Options { memtable_bytes_max: Some(64 << 10), ..Options::default() };
     let db = open(&SimEnv::new(1), options);
     let table = db.table("t").unwrap();
     table.put(b"k", b"v").unwrap();

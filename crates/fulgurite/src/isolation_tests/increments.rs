@@ -17,7 +17,7 @@ fn options() -> Options {
     Options {
         leaf_bytes: 512,
         inline_bytes_max: 60,
-        memtable_bytes_max: 64 << 10,
+        memtable_bytes_max: Some(64 << 10),
         background: false,
         ..Options::default()
     }

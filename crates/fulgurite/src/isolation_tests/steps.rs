@@ -19,7 +19,7 @@ fn options() -> Options {
     Options {
         leaf_bytes: 512,
         inline_bytes_max: 60,
-        memtable_bytes_max: 64 << 10,
+        memtable_bytes_max: Some(64 << 10),
         background: false,
         // Dirty leaves are written between the steps of a checkpoint, too.
         research: crate::ResearchOptions { evict_everything: true, ..Default::default() },

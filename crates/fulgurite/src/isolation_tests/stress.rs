@@ -162,7 +162,7 @@ const JOBS: [Job; 9] = [
     reason = "a thread that hangs must not keep the watchdog from saying so"
 )]
 fn nothing_hangs_when_everything_happens_at_once() {
-    let options = Options { memtable_bytes_max: 64 << 10, ..Options::default() };
+    let options = Options { memtable_bytes_max: Some(64 << 10), ..Options::default() };
     let db = open(&SimEnv::new(1), options);
     let tables: Vec<Table> = ["one", "two", "three"].iter().map(|name| db.table(name).unwrap()).collect();
     let (ended, ends) = mpsc::channel();

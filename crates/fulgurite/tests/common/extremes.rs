@@ -16,7 +16,7 @@ pub fn options(seed: u64) -> Options {
     Options {
         leaf_bytes,
         inline_bytes_max: inline_bytes_max.min(leaf_bytes / 2),
-        memtable_bytes_max: one_of(&[64 << 10, 64 << 30]) as usize,
+        memtable_bytes_max: Some(one_of(&[64 << 10, 64 << 30]) as usize),
         checkpoint_log_bytes: one_of(&[1 << 20, 64 << 30]),
         log_buffer_bytes: one_of(&[1 << 20, 16 << 20]) as usize,
         transaction_bytes_max: one_of(&[2 << 20, 64 << 30]) as usize,
