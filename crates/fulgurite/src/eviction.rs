@@ -37,11 +37,11 @@ const TEST_TURNS: usize = 3;
 /// Dirty leaves are written before all clean nodes are gone once dirty nodes have this share of the budget.
 const DIRTY_SHARE: usize = 4;
 
-/// Each time that this part of the budget was evicted, eviction looks whether the process has more than the budget, a sixteenth
+/// Each time that this part of the budget was freed, by eviction and by merges, eviction looks whether the process has more than the budget, a sixteenth
 /// of it, and the base, ...
 const TRIM_LOOK_SHARE: usize = 32;
 
-/// ... and then has freed memory given back to the operating system, if this part was evicted since it last did.
+/// ... and then has freed memory given back to the operating system, if this part was freed since it last did.
 const TRIM_SHARE: usize = 4;
 
 /// What a process takes beside the budget.
@@ -87,7 +87,7 @@ struct Clock {
     was_barren: bool,
     /// Whether a write has failed since eviction began: only clean nodes are dropped then.
     has_failed: bool,
-    /// How many bytes had been evicted when memory was last given back to the operating system.
+    /// How many bytes had been freed when memory was last given back to the operating system.
     trimmed_at: Option<u64>,
     /// How many when eviction last looked whether that is of use.
     looked_at: u64,
@@ -252,15 +252,15 @@ impl Engine {
     /// Gives memory back to the operating system now and then: the allocator keeps what nodes took, in arenas of many threads.
     /// That takes tens of milliseconds, in which others may wait for memory: so only where it is of use.
     fn trim_after(&self, clock: &mut Clock, budget: usize) {
-        let evicted = self.memory.evicted_bytes.load(Relaxed);
+        let freed = self.memory.evicted_bytes.load(Relaxed) + self.progress.merged_bytes.load(Relaxed);
         let trim_at = clock.trimmed_at.map_or(0, |trimmed_at| trimmed_at + (budget / TRIM_SHARE) as u64);
-        if evicted < trim_at.max(clock.looked_at + (budget / TRIM_LOOK_SHARE) as u64) {
+        if freed < trim_at.max(clock.looked_at + (budget / TRIM_LOOK_SHARE) as u64) {
             return;
         }
-        clock.looked_at = evicted;
+        clock.looked_at = freed;
         let start_ns = self.env.clock().monotonic_ns();
         if self.env.trim_memory((budget + budget / 16 + TRIM_BASE_BYTES) as u64) {
-            clock.trimmed_at = Some(evicted);
+            clock.trimmed_at = Some(freed);
             let took_us = self.env.clock().monotonic_ns().saturating_sub(start_ns) / 1000;
             tracing::debug!(took_us, "gave freed memory back to the operating system");
         }

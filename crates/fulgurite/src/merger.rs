@@ -124,6 +124,7 @@ impl Merger {
         if table.index.merge_oldest(&horizon.prune_rules(table)).or_error()? {
             let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
             self.progress.merges.done(ns);
+            self.progress.merged_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.note_speed(bytes, ns);
         } else if table.index.merging_has_ended() {
             return Ok(false);

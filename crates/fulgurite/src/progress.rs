@@ -77,6 +77,8 @@ pub(crate) struct Progress {
     space: Mutex<SpaceStats>,
     /// Memtables merged into their tables' bases.
     pub merges: Work,
+    /// The bytes of the memtables that were merged.
+    pub merged_bytes: AtomicU64,
     pub checkpoints: Work,
     pub merging: Failures,
     /// Of checkpoints, of freeing segments, of asking for the free space.

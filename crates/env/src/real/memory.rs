@@ -24,14 +24,15 @@ pub(super) fn trim(resident: u64) -> bool {
     is_above
 }
 
-/// Has glibc take memory from two arenas at most, instead of eight for each processor: each keeps what threads have freed into it.
+/// Has glibc take memory from one arena, instead of eight for each processor: each keeps what threads have freed into it, and what
+/// one thread frees serves only those that take from its arena.
 /// For programs, which decide for their process, before they start threads; a library leaves that to them. With another
 /// allocator it does nothing.
 pub fn limit_arenas() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer, and locks what it changes.
     unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
