@@ -7,7 +7,8 @@ use fulgurite_index::Pinned;
 
 /// A key or value that was read. It refers to the bytes where they are in memory, without a copy, and pins them there.
 ///
-/// A `Value` keeps one leaf (8 KiB) or the memory of one commit alive; to keep the bytes for long, copy them out.
+/// A `Value` keeps one leaf (8 KiB) or the memory of one commit alive, unless it is short and the database is larger than its
+/// memory budget; to keep the bytes for long, copy them out.
 ///
 /// ```
 /// # fn main() -> fulgurite::Result<()> {

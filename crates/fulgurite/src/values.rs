@@ -12,6 +12,9 @@ use crate::value_cache::{Found, ValueCache};
 use crate::write_set::{WriteOp, WriteValue};
 use crate::{Damage, Error, Result, Value};
 
+/// Where nodes are evicted, values of up to so many bytes are copied out of their leaf of 8 KiB.
+const COPIED_BYTES_MAX: usize = 512;
+
 /// Reads values, and names the table in which one is damaged.
 pub(crate) struct Values {
     log: Arc<Log>,
@@ -28,7 +31,7 @@ impl Values {
     #[inline]
     pub fn in_memory(&self, version: Version) -> Result<Value, Version> {
         if !version.flags.is_out_of_line() {
-            return Ok(Value(version.payload));
+            return Ok(self.inline(version.payload));
         }
         let cached =
             OutOfLine::identity(&version.payload).and_then(|(lsn, checksum)| self.cache.get(lsn, checksum));
@@ -38,7 +41,7 @@ impl Values {
     /// The value of a version.
     pub fn resolve(&self, table: TableId, key: &[u8], version: Version) -> Result<Value> {
         if !version.flags.is_out_of_line() {
-            return Ok(Value(version.payload));
+            return Ok(self.inline(version.payload));
         }
         self.read(table, key, version.csn, &version.payload)
     }
@@ -68,6 +71,17 @@ impl Values {
         let bytes = read_value(&self.log, table, key, csn, payload);
         let bytes = bytes.map_err(|error| self.in_table(table, error))?;
         Ok(ValueBytes::new(bytes, self.cache.memory()))
+    }
+
+    /// A value in a leaf or in a memtable, which it keeps there. A short one is copied out where memory is scarce: a program may hold
+    /// many of them for long.
+    #[inline]
+    fn inline(&self, payload: Pinned) -> Value {
+        let memory = self.cache.memory();
+        if payload.len() > COPIED_BYTES_MAX || memory.batches() == 0 {
+            return Value(payload);
+        }
+        of_bytes(ValueBytes::new(payload.to_vec(), memory))
     }
 
     /// The value that a transaction itself wrote to a key.

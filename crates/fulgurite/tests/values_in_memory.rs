@@ -103,6 +103,26 @@ fn held_values_count_as_lent_and_press_out_the_others() {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
 
+/// Each is in a leaf of its own.
+#[test]
+fn short_values_do_not_keep_their_leaves_where_memory_is_scarce() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = loaded(&dir.path().join("db"));
+    let rows = db.table("rows").unwrap();
+    for batch in 0..400u64 {
+        let numbers = batch * 500..batch * 500 + 500;
+        db.transact(|txn| numbers.clone().try_for_each(|n| txn.put(&rows, key(n), [n as u8; 100]))).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let values = db.open_table("values").unwrap();
+    (0..VALUES).for_each(|n| _ = read(&values, n));
+    assert!(db.stats().memory.evicted_bytes > 0);
+    let held: Vec<_> = (0..2_000).map(|n| rows.get(key(n * 100)).unwrap().unwrap()).collect();
+    let lent = db.stats().memory.lent_bytes;
+    assert!((2_000 * 100..2_000 * 600).contains(&lent), "{lent} bytes for 2,000 values of 100");
+    assert!(held.iter().enumerate().all(|(n, held)| *held == [(n * 100) as u8; 100]));
+}
+
 /// A value that is longer than the budget is read: its bytes are lent to the program, which asked for them.
 #[test]
 fn a_value_longer_than_the_budget_is_written_and_read() {
