@@ -33,6 +33,7 @@ pub(crate) fn count(value: u64, singular: &str) -> String {
     match (value, singular) {
         (1, _) => format!("1 {singular}"),
         (_, "entry") => format!("{} entries", number(value)),
+        (_, "dirty leaf") => format!("{} dirty leaves", number(value)),
         _ => format!("{} {singular}s", number(value)),
     }
 }

@@ -132,9 +132,13 @@ fn stat_and_check_and_dump() {
     assert_eq!(Some(sum), stat["segment_bytes"].as_u64(), "{groups:?}");
     assert!(groups.contains_key("replay") || groups.contains_key("open"), "{groups:?}");
     assert_eq!((&stat["pinned_bytes"], &stat["seconds_left"]), (&0.into(), &serde_json::Value::Null));
+    let memory = &stat["memory"];
+    assert!(memory["budget_bytes"].as_u64() > memory["total_bytes"].as_u64(), "{memory}");
+    assert_eq!((&memory["node_loads"]["merges"], &memory["waits"]["max_ns"]), (&0.into(), &0.into()));
     sandbox.ok(&["put", "db", "elements", "Au", "79\tGold\t196.97"]);
     let said = sandbox.ok(&["stat", "db"]);
     assert!(said.contains("tables") && said.contains("pinned") && said.contains("segment"), "{said}");
+    assert!(said.contains("of a budget of") && said.contains("loaded nodes"), "{said}");
     let check: serde_json::Value = serde_json::from_str(&sandbox.ok(&["check", "db", "--json"])).unwrap();
     assert_eq!(check["sound"], true);
     assert_eq!(

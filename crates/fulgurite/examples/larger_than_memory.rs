@@ -109,7 +109,7 @@ impl Run {
             seen.resident >> 20,
             seen.counted as f64 / seen.resident.max(1) as f64,
             seen.seconds_above,
-            memory.waits - before.waits,
+            memory.waits.count() - before.waits.count(),
             hits as f64 / looks.max(1) as f64,
             open_ns / 1_000_000,
         );

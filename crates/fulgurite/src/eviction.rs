@@ -103,6 +103,8 @@ enum Turn {
 
 impl Memory {
     pub fn new(index: Arc<IndexMemory>, env: Arc<dyn Env>) -> Memory {
+        let clock = env.clone();
+        index.set_clock(move || clock.clock().monotonic_ns());
         Memory {
             transactions: Arc::new(TransactionMemory::new(index.clone())),
             index,
@@ -166,6 +168,7 @@ impl Memory {
             evicted_values: evicted_values.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),
             leaves_written_to_evict: written_leaves.load(Relaxed),
+            node_loads: index.node_loads(),
             waits: index.waits(),
             ..MemoryStats::default()
         }

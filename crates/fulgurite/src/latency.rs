@@ -91,6 +91,9 @@ pub(crate) struct Timed {
 pub struct Waits {
     /// For merging: their table had more than half of the memtables that it may have.
     pub merging: Latency,
+    /// For merging, too: the memtables of all tables together had more than their quarter of the memory budget
+    /// ([`Options::memory_bytes`](crate::Options::memory_bytes)).
+    pub memtables: Latency,
     /// For a checkpoint: the log had outgrown [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
     pub checkpoint: Latency,
     /// For room on the disk: for a checkpoint that frees segments. Commits that were refused in the end count, too.
@@ -101,6 +104,7 @@ pub struct Waits {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waited {
     Merging,
+    Memtables,
     Checkpoint,
     Space,
 }
@@ -161,7 +165,7 @@ pub(crate) struct Stopwatch {
     /// Indexed by [`recorder_index`].
     recorders: [Recorder; 4],
     /// Indexed by [`Waited`].
-    waits: [Recorder; 3],
+    waits: [Recorder; 4],
 }
 
 fn recorder_index(level: Durability) -> usize {
@@ -213,8 +217,8 @@ impl Stopwatch {
     }
 
     pub fn waits(&self) -> Waits {
-        let [merging, checkpoint, space] = self.waits.each_ref().map(Recorder::read);
-        Waits { merging, checkpoint, space }
+        let [merging, memtables, checkpoint, space] = self.waits.each_ref().map(Recorder::read);
+        Waits { merging, memtables, checkpoint, space }
     }
 
     pub fn read(&self) -> Latencies {

@@ -108,6 +108,7 @@ mod values;
 mod write_set;
 
 pub use fulgurite_env as env;
+pub use fulgurite_index::{MemoryWaits, NodeLoads};
 /// How far a commit has come when it is acknowledged. [`guide::durability`] says which level fits.
 ///
 /// ```

@@ -150,7 +150,7 @@ impl Engine {
             self.merger.wait_if(|| self.memtables_are_over());
         }
         let waited_ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
-        self.pipeline.stopwatch().waited(Waited::Merging, waited_ns);
+        self.pipeline.stopwatch().waited(Waited::Memtables, waited_ns);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fulgurite_index::{MemoryWaits, NodeLoads};
 use fulgurite_log::{CommitLog, FlushScheme, LogStats, SegmentInfo, Stream};
 use fulgurite_types::Csn;
 
@@ -197,10 +198,14 @@ pub struct MemoryStats {
     pub evicted_values: u64,
     /// The bytes of both.
     pub evicted_bytes: u64,
-    /// How many dirty leaves were written so that they could be evicted.
+    /// How many dirty leaves were written so that they could be evicted. They are `evicted_nodes`, too, unless they changed or
+    /// were read meanwhile; the others were clean.
     pub leaves_written_to_evict: u64,
-    /// How often a read from disk or a merge had to wait for memory.
-    pub waits: u64,
+    /// How many nodes were read from disk, by cause. Beside [`Stats::gets`] and [`Stats::scans`]: how often reads miss.
+    pub node_loads: NodeLoads,
+    /// How often reads from disk and merges had to wait for memory, and for how long. How long commits waited for memtables
+    /// is in [`Waits::memtables`].
+    pub waits: MemoryWaits,
 }
 
 impl MemoryStats {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_index::{Extent, IndexMemory, OutOfLine, Pinned, ValueBytes, Version, size_class};
+use fulgurite_index::{Extent, IndexMemory, LoadFor, OutOfLine, Pinned, ValueBytes, Version, size_class};
 use fulgurite_log::{Log, LogError};
 use fulgurite_types::{Csn, TableId, seal_checksum, value_checksum};
 
@@ -67,7 +67,7 @@ impl Values {
     }
 
     fn read_for(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Arc<ValueBytes>> {
-        self.cache.memory().wait_for_room();
+        self.cache.memory().wait_for_room(LoadFor::Read);
         let bytes = read_value(&self.log, table, key, csn, payload);
         let bytes = bytes.map_err(|error| self.in_table(table, error))?;
         Ok(ValueBytes::new(bytes, self.cache.memory()))

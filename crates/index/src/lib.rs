@@ -7,6 +7,7 @@ pub mod btree;
 pub mod fuzzing;
 mod memory;
 pub mod memtables;
+mod node_loads;
 mod pass;
 pub mod range_delete;
 pub mod table;
@@ -18,6 +19,7 @@ pub use base::{
     PruneRules, StoreError,
 };
 pub use memory::{IndexMemory, size_class};
+pub use node_loads::{LoadFor, MemoryWaits, NodeLoads};
 pub use pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
 pub use value_bytes::ValueBytes;
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

@@ -10,12 +10,14 @@
 //! reader holds no lock and no epoch over it; a merge holds the lock for merging of its table, which eviction does not take.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{Condvar, Mutex};
+
+use crate::node_loads::{LoadCounters, LoadFor, MemoryWaits, NodeLoads};
 
 /// What the allocator adds to a reference-counted allocation: both counts.
 pub(crate) const COUNTS_BYTES: usize = 2 * size_of::<usize>();
@@ -33,6 +35,9 @@ const UNREAD_SHARE: isize = 4;
 /// Called when memory is tight.
 type Waker = Box<dyn Fn() + Send + Sync>;
 
+/// A monotonic clock, in nanoseconds.
+type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
+
 /// The memory of a store's trees and of the memtables over them, in bytes, and its budget.
 #[derive(Default)]
 pub struct IndexMemory {
@@ -49,6 +54,7 @@ pub struct IndexMemory {
     unread: AtomicIsize,
     /// How many batches of evictions have begun: readers compare it with that of a leaf's load.
     batches: CachePadded<AtomicU32>,
+    counters: LoadCounters,
     budget: Budget,
 }
 
@@ -56,11 +62,11 @@ struct Budget {
     bytes: AtomicUsize,
     /// Whether eviction may give something back.
     gives: AtomicBool,
-    waits: AtomicU64,
     waiting: Mutex<()>,
     /// Signalled when eviction gave something back, or found that it cannot.
     changed: Condvar,
     waker: OnceLock<Waker>,
+    clock: OnceLock<Clock>,
 }
 
 impl Default for Budget {
@@ -68,10 +74,10 @@ impl Default for Budget {
         Budget {
             bytes: AtomicUsize::new(usize::MAX),
             gives: AtomicBool::new(false),
-            waits: AtomicU64::new(0),
             waiting: Mutex::new(()),
             changed: Condvar::new(),
             waker: OnceLock::new(),
+            clock: OnceLock::new(),
         }
     }
 }
@@ -149,6 +155,11 @@ impl IndexMemory {
         _ = self.budget.waker.set(Box::new(waker));
     }
 
+    /// Has waits measured by `now_ns`, a monotonic clock. Only the first call counts.
+    pub fn set_clock(&self, now_ns: impl Fn() -> u64 + Send + Sync + 'static) {
+        _ = self.budget.clock.set(Box::new(now_ns));
+    }
+
     /// Whether eviction has to give something back.
     pub fn is_tight(&self) -> bool {
         let budget = self.budget_bytes();
@@ -203,9 +214,9 @@ impl IndexMemory {
 
     /// Waits while more than the budget is used, and eviction gives something back (INV-MEM-1).
     #[inline]
-    pub fn wait_for_room(&self) {
+    pub fn wait_for_room(&self, cause: LoadFor) {
         if self.is_tight() {
-            self.wait_while_over();
+            self.wait_while_over(cause);
         }
     }
 
@@ -217,25 +228,37 @@ impl IndexMemory {
     }
 
     #[cold]
-    fn wait_while_over(&self) {
+    fn wait_while_over(&self, cause: LoadFor) {
         self.look();
         if !self.is_over() {
             return;
         }
-        self.budget.waits.fetch_add(1, Ordering::Relaxed);
+        let now_ns = || self.budget.clock.get().map_or(0, |now_ns| now_ns());
+        let start_ns = now_ns();
         for _ in 0..NAPS {
             self.look();
             let mut waiting = self.budget.waiting.lock();
             if !self.is_over() {
-                return;
+                break;
             }
             self.budget.changed.wait_for(&mut waiting, WAIT_MAX / NAPS);
         }
+        self.counters.waited(cause, now_ns().saturating_sub(start_ns));
     }
 
-    /// How often a thread waited for memory.
-    pub fn waits(&self) -> u64 {
-        self.budget.waits.load(Ordering::Relaxed)
+    /// The waits for memory.
+    pub fn waits(&self) -> MemoryWaits {
+        self.counters.waits()
+    }
+
+    /// The nodes that were loaded from disk.
+    pub fn node_loads(&self) -> NodeLoads {
+        self.counters.loads()
+    }
+
+    /// A node was loaded from disk.
+    pub(crate) fn count_load(&self, cause: LoadFor) {
+        self.counters.loaded(cause);
     }
 
     pub(crate) fn in_memory(&self) -> &AtomicIsize {

@@ -17,4 +17,5 @@ pub(crate) mod reset_clock;
 pub(crate) mod scan;
 pub(crate) mod stat;
 mod stat_beside;
+mod stat_memory;
 pub(crate) mod tables;

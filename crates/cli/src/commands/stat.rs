@@ -6,6 +6,7 @@ use fulgurite::{ClockState, Error, SegmentUse, SpaceStats, Stats};
 use serde_json::{Value, json};
 
 use crate::commands::stat_beside::{self, duration};
+use crate::commands::stat_memory;
 use crate::failure::Failure;
 use crate::open::{entries_estimate, open_reader};
 use crate::output::Output;
@@ -77,24 +78,7 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "snapshots": snapshots_json(stats),
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
-        "memory": {
-            "budget_bytes": stats.memory.budget_bytes,
-            "total_bytes": stats.memory.total_bytes(),
-            "node_bytes": stats.memory.node_bytes,
-            "value_bytes": stats.memory.value_bytes,
-            "lent_bytes": stats.memory.lent_bytes,
-            "slot_bytes": stats.memory.slot_bytes,
-            "memtable_bytes": stats.memory.memtable_bytes,
-            "log_buffer_bytes": stats.memory.log_buffer_bytes,
-            "transaction_bytes": stats.memory.transaction_bytes,
-            "value_hits": stats.memory.value_hits,
-            "value_misses": stats.memory.value_misses,
-            "evicted_nodes": stats.memory.evicted_nodes,
-            "evicted_values": stats.memory.evicted_values,
-            "evicted_bytes": stats.memory.evicted_bytes,
-            "leaves_written_to_evict": stats.memory.leaves_written_to_evict,
-            "waits": stats.memory.waits,
-        },
+        "memory": stat_memory::as_json(&stats.memory),
         "clock": {
             "state": clock_state(stats).0,
             "now_ms": stats.clock.now_ms,
@@ -214,6 +198,7 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("ended snapshots", number(stats.snapshots_ended), "because they were older than max_snapshot_age");
     row("recent versions", number(stats.memtable_entries), "not merged into trees yet");
     row("their memory", size(stats.memtable_bytes), "");
+    stat_memory::rows(&stats.memory, &mut row);
     let (state, note) = clock_state(stats);
     row("clock", state.into(), &note);
     if stats.clock.state != ClockState::Follows {

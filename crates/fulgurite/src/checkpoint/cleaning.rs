@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fulgurite_index::Base;
 use fulgurite_index::btree::table_of_node;
+use fulgurite_index::{Base, LoadFor};
 use fulgurite_log::{BulkKind, ScanItem};
 use fulgurite_types::TableId;
 use fulgurite_types::sync::yield_now;
@@ -88,7 +88,7 @@ impl Checkpointer {
         while let Some(key) = from.take_if(|_| self.shared.room.is_plenty()) {
             from = tree.leave_some(&leaving.segments, &key, LEAVE_STEP_BYTES);
             // It loads leaves, and eviction has to write them.
-            tree.memory().wait_for_room();
+            tree.memory().wait_for_room(LoadFor::Maintenance);
             yield_now();
         }
     }

@@ -255,7 +255,7 @@ impl Trace {
         let checkpoint = stats.checkpoint.map(|now| (now.pace, mib(now.done_bytes), mib(now.total_bytes)));
         eprintln!(
             "{seconds:4} s {:7} rows/s, max {} ms; MiB: uncovered {}, dirty {}, memtables {}, segments {}, rss {}; \
-             {} checkpoints, {checkpoint:?}; waits: merging {}, checkpoint {}, space {}; {} segment waits; {} snapshots; {:?}",
+             {} checkpoints, {checkpoint:?}; waits: merging {}, memtables {}, checkpoint {}, space {}; {} segment waits; {} snapshots; {:?}",
             rows - self.rows,
             meters.commit_ns_max.load(Relaxed) / 1_000_000,
             mib(stats.uncovered_log_bytes),
@@ -265,6 +265,7 @@ impl Trace {
             mib(rss_bytes()),
             stats.checkpoints,
             wait(stats.waits.merging),
+            wait(stats.waits.memtables),
             wait(stats.waits.checkpoint),
             wait(stats.waits.space),
             stats.log.segment_waits,

@@ -9,7 +9,7 @@ use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
 use super::slot::{Node, Slot};
 use super::tree::Tree;
-use crate::IndexError;
+use crate::{IndexError, LoadFor};
 
 impl Tree {
     /// Whether a node is so small that it should join a neighbour.
@@ -132,8 +132,8 @@ impl Merger<'_, '_> {
             return Ok(None);
         }
         let nodes = (
-            self.tree.nodes.node_of(&left.slot, fences)?,
-            self.tree.nodes.node_of(&right.slot, right_fences)?,
+            self.tree.nodes.node_of(&left.slot, fences, LoadFor::Merge)?,
+            self.tree.nodes.node_of(&right.slot, right_fences, LoadFor::Merge)?,
         );
         let fences = Fences { upper, ..fences };
         let slot = match nodes {

@@ -12,6 +12,7 @@ use super::node::format::Fences;
 use super::node::inner::Inner;
 use super::slot::{DIRTY, DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
+use crate::LoadFor;
 
 /// What the look at a slot costs, in bytes of nodes that are found: a quarter of a megabyte is some thousand slots.
 const LOOK_BYTES: usize = 64;
@@ -35,7 +36,9 @@ impl Leaving<'_> {
             self.spend(LOOK_BYTES);
             let leaves = child.is_in(self.segments);
             if leaves || (inner.level() > 1 && child.is_resident()) {
-                let node = child.node_unmarked().or_else(|_| self.tree.nodes.child_of(inner, index));
+                let node = child
+                    .node_unmarked()
+                    .or_else(|_| self.tree.nodes.child_of(inner, index, LoadFor::Maintenance));
                 flags |= node.map_or(0, |node| self.visit_node(child, &node, leaves));
             }
             if self.bytes_max == 0 {
@@ -102,8 +105,11 @@ impl Tree {
     ) -> Option<Vec<u8>> {
         let _maintenance = self.maintenance.lock();
         let leaves = self.root.is_in(segments);
-        let node =
-            self.root.node_unmarked().or_else(|_| self.nodes.node_of(&self.root, Fences::ROOT)).ok()?;
+        let node = self
+            .root
+            .node_unmarked()
+            .or_else(|_| self.nodes.node_of(&self.root, Fences::ROOT, LoadFor::Maintenance))
+            .ok()?;
         let mut leaving = Leaving { tree: self, segments, from, bytes_max, ended_at: None };
         leaving.visit_node(&self.root, &node, leaves);
         leaving.ended_at

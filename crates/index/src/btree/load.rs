@@ -10,7 +10,7 @@ use super::node::inner::Inner;
 use super::node::leaf::{Leaf, Origin};
 use super::slot::{Node, Slot};
 use super::tree::Nodes;
-use crate::{IndexError, NodeKind};
+use crate::{IndexError, LoadFor, NodeKind};
 
 /// A node that a thread needs and that is on disk.
 pub(crate) struct Missing {
@@ -38,29 +38,34 @@ impl Nodes {
     }
 
     /// Loads a missing node, or returns it if another thread has loaded it. The caller began a read before it found the slot.
-    pub(crate) fn fetch(&self, missing: &Missing) -> Result<Node, IndexError> {
+    pub(crate) fn fetch(&self, missing: &Missing, cause: LoadFor) -> Result<Node, IndexError> {
         let Missing { slot, lower, upper, level, .. } = missing;
         let fences = Fences { lower, upper: upper.as_deref(), level: *level };
-        self.fetch_slot(slot, fences)
+        self.fetch_slot(slot, fences, cause)
     }
 
     /// The slot's node, loaded if necessary. The slot is in the tree: the caller holds its lock, or it is the root.
-    pub(crate) fn node_of(&self, slot: &Slot, fences: Fences<'_>) -> Result<Node, IndexError> {
+    pub(crate) fn node_of(
+        &self,
+        slot: &Slot,
+        fences: Fences<'_>,
+        cause: LoadFor,
+    ) -> Result<Node, IndexError> {
         slot.node().or_else(|_| {
             let _read = self.begin_read();
-            self.fetch_slot(slot, fences)
+            self.fetch_slot(slot, fences, cause)
         })
     }
 
     /// Child `index` of an inner node, loaded if necessary. The caller holds the tree's lock, or has begun a read; since then it
     /// found the inner node in the tree.
-    pub(crate) fn child_of(&self, inner: &Inner, index: usize) -> Result<Node, IndexError> {
-        self.node_of(&inner.children()[index], inner.child_fences(index))
+    pub(crate) fn child_of(&self, inner: &Inner, index: usize, cause: LoadFor) -> Result<Node, IndexError> {
+        self.node_of(&inner.children()[index], inner.child_fences(index), cause)
     }
 
     /// Of all threads that miss a node one reads it. The caller has begun a read, after which the slot was found in the tree
     /// (INV-READ-1).
-    fn fetch_slot(&self, slot: &Slot, fences: Fences<'_>) -> Result<Node, IndexError> {
+    fn fetch_slot(&self, slot: &Slot, fences: Fences<'_>, cause: LoadFor) -> Result<Node, IndexError> {
         loop {
             let load = self.loads.begin(slot);
             let absent = match slot.node() {
@@ -72,6 +77,7 @@ impl Nodes {
                 continue;
             }
             let node = self.read(slot.lsn(), &fences)?;
+            self.residency.memory().count_load(cause);
             if slot.install(absent, node.clone()) {
                 if fences.level.is_none() {
                     self.len.learn(&node);

@@ -22,7 +22,7 @@ use super::node::leaf::Leaf;
 use super::slot::{DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
 use super::write_out::Pending;
-use crate::{IndexError, Io, MergeSource, PruneRules};
+use crate::{IndexError, Io, LoadFor, MergeSource, PruneRules};
 
 /// The work of one pass over the tree, in key order, of which a step does a part.
 pub(crate) struct Work<'a> {
@@ -139,7 +139,7 @@ impl Tree {
         while !work.has_begun
             && let Some(key) = work.missing.take()
         {
-            self.leaf_for(&key, Io::Allowed)?;
+            self.leaf_for(&key, Io::Allowed, LoadFor::Merge)?;
             // It may have been evicted again before the lock is held: then it is read under the lock.
             work = self.run_locked(work, rules, true)?;
         }
@@ -196,7 +196,7 @@ impl Merger<'_, '_> {
         let root = Arc::clone(&self.tree.root);
         while let Ok(Node::Inner(inner)) = root.node() {
             let [child] = inner.children() else { break };
-            let node = match self.tree.nodes.child_of(&inner, 0)? {
+            let node = match self.tree.nodes.child_of(&inner, 0, LoadFor::Merge)? {
                 // A node of its own: the child's knows from now on that it has left the tree.
                 Node::Inner(below) => {
                     let (table, children) = (self.tree.nodes.table, below.to_children());
@@ -214,7 +214,9 @@ impl Merger<'_, '_> {
     fn merge_slot(&mut self, slot: &Arc<Slot>, fences: Fences<'_>) -> Result<Outcome, IndexError> {
         let node = match slot.node() {
             Ok(node) => node,
-            Err(_) if self.may_load && !self.work.has_begun => self.tree.nodes.node_of(slot, fences)?,
+            Err(_) if self.may_load && !self.work.has_begun => {
+                self.tree.nodes.node_of(slot, fences, LoadFor::Merge)?
+            }
             Err(_) => {
                 self.work.missing = self.work.peek(None).map(<[u8]>::to_vec);
                 return Ok(Outcome::Same);

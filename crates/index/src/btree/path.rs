@@ -17,7 +17,7 @@ use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::slot::Node;
 use super::tree::{Nodes, Tree};
-use crate::IndexError;
+use crate::{IndexError, LoadFor};
 
 /// The target of a descent.
 #[derive(Clone, Copy)]
@@ -42,14 +42,14 @@ pub(crate) struct Path {
     leaf: Option<Arc<Leaf>>,
     /// The last move failed to read a node: the child that the last step selects, or the root.
     failed: bool,
-    /// It does not wait for memory: its caller holds what others wait for.
-    is_impatient: bool,
+    /// What it loads nodes for. For a validation it does not wait for memory: its caller holds what others wait for.
+    cause: LoadFor,
 }
 
 impl Path {
-    /// A path that does not wait for memory.
-    pub(crate) fn impatient() -> Path {
-        Path { is_impatient: true, ..Path::default() }
+    /// The path of a commit's validation: it does not wait for memory.
+    pub(crate) fn validating() -> Path {
+        Path { cause: LoadFor::Validation, ..Path::default() }
     }
 
     /// The leaf; `None` beyond either end, and after an error.
@@ -86,7 +86,7 @@ impl Path {
         let root = match tree.root.node() {
             Ok(root) => root,
             Err(_) if loads == Loads::None => return Ok(false),
-            Err(_) => tree.nodes.node_of(&tree.root, Fences::ROOT)?,
+            Err(_) => tree.nodes.node_of(&tree.root, Fences::ROOT, self.cause)?,
         };
         if self.take(root, target) {
             return Ok(true);
@@ -153,7 +153,7 @@ impl Path {
 
     fn wait_for_room(&self, tree: &Tree) {
         let memory = tree.nodes.residency.memory();
-        if self.is_impatient { memory.look() } else { memory.wait_for_room() }
+        if self.cause == LoadFor::Validation { memory.look() } else { memory.wait_for_room(self.cause) }
     }
 
     /// The key range of the child that the last step selects.
@@ -190,7 +190,7 @@ impl Path {
             let node = match inner.children()[*index].node() {
                 Ok(node) => node,
                 Err(_) if loads == Loads::None => return Ok(false),
-                Err(_) => nodes.child_of(inner, *index)?,
+                Err(_) => nodes.child_of(inner, *index, self.cause)?,
             };
             if self.take(node, target) {
                 return Ok(true);

@@ -12,7 +12,7 @@ use super::node::leaf::Leaf;
 use super::path::{Path, Target};
 use super::slot::{Loaded, Node, Ref};
 use super::tree::Tree;
-use crate::{IndexError, Io, OutOfLine, Owner, Pinned, Version};
+use crate::{IndexError, Io, LoadFor, OutOfLine, Owner, Pinned, Version};
 
 /// The version of an entry, which pins the entry's leaf.
 pub(crate) fn version(leaf: Arc<Leaf>, entry: &Entry<'_>) -> Version {
@@ -51,7 +51,7 @@ impl Tree {
     }
 
     /// The leaf whose range contains `key`, loaded if necessary and allowed.
-    pub(crate) fn leaf_for(&self, key: &[u8], io: Io) -> Result<Arc<Leaf>, IndexError> {
+    pub(crate) fn leaf_for(&self, key: &[u8], io: Io, cause: LoadFor) -> Result<Arc<Leaf>, IndexError> {
         let mut read = None;
         loop {
             let missing = {
@@ -65,13 +65,13 @@ impl Tree {
             if read.is_none() {
                 match io {
                     Io::Impatient => self.nodes.residency.memory().look(),
-                    Io::Allowed | Io::MemoryOnly => self.nodes.residency.memory().wait_for_room(),
+                    Io::Allowed | Io::MemoryOnly => self.nodes.residency.memory().wait_for_room(cause),
                 }
                 // The slot has to be found after the read began (INV-READ-1).
                 read = Some(self.nodes.begin_read());
                 continue;
             }
-            if let Node::Leaf(leaf) = self.nodes.fetch(&missing)? {
+            if let Node::Leaf(leaf) = self.nodes.fetch(&missing, cause)? {
                 return Ok(leaf);
             }
         }
@@ -85,20 +85,20 @@ impl Tree {
                 return Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)));
             }
         }
-        let leaf = self.leaf_for(key, io)?;
+        let leaf = self.leaf_for(key, io, LoadFor::Read)?;
         Ok(leaf.find(key, at).map(|entry| version(Arc::clone(&leaf), &entry)))
     }
 
     /// See [`crate::Base::newest_csn`].
     pub(crate) fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
-        let leaf = self.leaf_for(key, io)?;
+        let leaf = self.leaf_for(key, io, LoadFor::Validation)?;
         Ok(leaf.find(key, Csn::MAX).map(|entry| entry.csn))
     }
 
     /// See [`crate::Base::any_newer_in_range`].
     pub(crate) fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         // The caller, a commit, holds its table's gate.
-        let mut path = Path::impatient();
+        let mut path = Path::validating();
         path.seek(self, Target::Key(range.start))?;
         let mut from = path.leaf().map_or(0, |leaf| leaf.lower_bound(range.start));
         while let Some(leaf) = path.leaf() {
@@ -119,7 +119,7 @@ impl Tree {
 
     /// See [`crate::Base::references`].
     pub(crate) fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
-        let leaf = self.leaf_for(key, Io::Allowed)?;
+        let leaf = self.leaf_for(key, Io::Allowed, LoadFor::Maintenance)?;
         Ok(leaf.group(key).any(|index| {
             let entry = leaf.entry(index);
             entry.version_flags().is_out_of_line()

@@ -12,7 +12,7 @@ use super::node::leaf_writer::{Fill, LeafWriter};
 use super::options::DeltaShape;
 use super::slot::{DIRTY, DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
-use crate::{IndexError, OutOfLine};
+use crate::{IndexError, LoadFor, OutOfLine};
 
 impl Tree {
     /// See [`crate::Base::relocate`].
@@ -90,14 +90,14 @@ impl Tree {
     fn slots_to(&self, key: &[u8], level: u8) -> Result<(Vec<Arc<Slot>>, Arc<Slot>, Node), IndexError> {
         let mut above = Vec::new();
         let mut slot = Arc::clone(&self.root);
-        let mut node = self.nodes.node_of(&slot, Fences::ROOT)?;
+        let mut node = self.nodes.node_of(&slot, Fences::ROOT, LoadFor::Maintenance)?;
         while let Node::Inner(inner) = &node
             && inner.level() > level
         {
             let index = inner.child_index(key);
             let child = Arc::clone(&inner.children()[index]);
             above.push(std::mem::replace(&mut slot, child));
-            node = self.nodes.child_of(&Arc::clone(inner), index)?;
+            node = self.nodes.child_of(&Arc::clone(inner), index, LoadFor::Maintenance)?;
         }
         Ok((above, slot, node))
     }

@@ -24,6 +24,7 @@ use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 pub use cursor::Cursor;
 
+use crate::LoadFor;
 use crate::base::{Base, IndexError, Io, MergeSource, PruneRules};
 use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
@@ -130,7 +131,7 @@ impl<S: Base> Table<S> {
             self.base.purge_some(KeySpan::new(start.as_slice(), range.end), rules, STEP_BYTES)?
         {
             start = next;
-            self.base.memory().wait_for_room();
+            self.base.memory().wait_for_room(LoadFor::Merge);
         }
         Ok(())
     }
@@ -260,7 +261,7 @@ impl<S: Base> Table<S> {
             while source.peek_key().is_some() {
                 self.base.merge_some(&mut source, rules, STEP_BYTES)?;
                 self.merged_versions.store(source.taken(), Ordering::Relaxed);
-                self.base.memory().wait_for_room();
+                self.base.memory().wait_for_room(LoadFor::Merge);
                 // Where all processors are busy, a commit whose write has ended gets one now, not at the system's next
                 // tick, which may be milliseconds away.
                 yield_now();

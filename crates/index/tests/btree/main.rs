@@ -6,6 +6,7 @@ mod damage;
 mod evicting;
 mod golden;
 mod leaving;
+mod loads;
 mod model;
 mod support;
 mod threads;
