@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::maintenance::Round;
+use crate::memory_charge::MemoryCharge;
 use crate::memtable_share::MemtableShare;
 use crate::stats::MemoryStats;
 use crate::transaction::memory::TransactionMemory;
@@ -52,6 +53,8 @@ pub(crate) struct Memory {
     pub index: Arc<IndexMemory>,
     pub transactions: Arc<TransactionMemory>,
     pub memtables: MemtableShare,
+    pub accounts: Arc<MemoryCharge>,
+    pub tickets: Arc<MemoryCharge>,
     log_buffer_bytes: AtomicUsize,
     clock: Mutex<Clock>,
     /// Whether a thread of the background evicts.
@@ -107,6 +110,8 @@ impl Memory {
         index.set_clock(move || clock.clock().monotonic_ns());
         Memory {
             transactions: Arc::new(TransactionMemory::new(index.clone())),
+            accounts: MemoryCharge::new(&index),
+            tickets: MemoryCharge::new(&index),
             index,
             memtables: MemtableShare::default(),
             log_buffer_bytes: AtomicUsize::new(0),
@@ -164,6 +169,9 @@ impl Memory {
             memtable_bytes: index.memtable_bytes() as u64,
             log_buffer_bytes: self.log_buffer_bytes.load(Relaxed) as u64,
             transaction_bytes: self.transactions.bytes() as u64,
+            tombstone_bytes: index.tombstone_bytes() as u64,
+            ticket_bytes: self.tickets.bytes() as u64,
+            account_bytes: self.accounts.bytes() as u64,
             evicted_nodes: evicted_nodes.load(Relaxed),
             evicted_values: evicted_values.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),
@@ -187,8 +195,11 @@ impl Engine {
         MemoryStats { value_hits, value_misses, ..self.memory.stats() }
     }
 
-    /// Has eviction begin whenever memory is tight. Called once, when the engine is where it stays.
+    /// Has owners count their memory, and eviction begin whenever memory is tight. Called once, when the engine is where it
+    /// stays.
     pub fn watch_memory(self: &Arc<Engine>) {
+        self.pipeline.count_tickets_in(self.memory.tickets.clone());
+        self.space.lock().accounts.count_in(self.memory.accounts.clone());
         let engine = Arc::downgrade(self);
         self.memory.index.set_waker(move || {
             let Some(engine) = engine.upgrade() else { return };

@@ -76,6 +76,7 @@ mod key_range;
 mod latency;
 mod live_reads;
 mod maintenance;
+mod memory_charge;
 mod memtable_share;
 mod merger;
 mod options;

@@ -187,6 +187,13 @@ pub struct MemoryStats {
     pub log_buffer_bytes: u64,
     /// Bytes of what open transactions have written and read, savepoints included.
     pub transaction_bytes: u64,
+    /// Bytes of range tombstones.
+    pub tombstone_bytes: u64,
+    /// About the bytes of the tickets that are not complete, in steps of 64 tickets.
+    pub ticket_bytes: u64,
+    /// About the bytes of the accounts: how much of each segment is live, by table, as of now, of the last write-out, and of
+    /// two checkpoints.
+    pub account_bytes: u64,
     /// How many values that are not in leaves were read and found in memory, and how many were read from the log, since the
     /// database was opened.
     pub value_hits: u64,
@@ -212,7 +219,9 @@ impl MemoryStats {
     /// All that is used.
     pub fn total_bytes(&self) -> u64 {
         let of_index = self.node_bytes + self.value_bytes + self.slot_bytes + self.memtable_bytes;
-        of_index + self.log_buffer_bytes + self.transaction_bytes
+        let of_engine =
+            self.log_buffer_bytes + self.transaction_bytes + self.ticket_bytes + self.account_bytes;
+        of_index + self.tombstone_bytes + of_engine
     }
 }
 

@@ -47,6 +47,7 @@ pub struct IndexMemory {
     dirty: AtomicUsize,
     slots: AtomicUsize,
     memtables: AtomicUsize,
+    tombstones: AtomicUsize,
     others: AtomicUsize,
     /// How many nodes are in slots of trees.
     in_memory: AtomicIsize,
@@ -91,6 +92,7 @@ impl fmt::Debug for IndexMemory {
             .field("dirty", &self.dirty_bytes())
             .field("slots", &self.slot_bytes())
             .field("memtables", &self.memtable_bytes())
+            .field("tombstones", &self.tombstone_bytes())
             .field("others", &self.others)
             .field("budget", &self.budget_bytes())
             .finish()
@@ -128,6 +130,11 @@ impl IndexMemory {
         self.memtables.load(Ordering::Relaxed)
     }
 
+    /// Range tombstones.
+    pub fn tombstone_bytes(&self) -> usize {
+        self.tombstones.load(Ordering::Relaxed)
+    }
+
     /// What else is counted in the budget: its owner adds and subtracts.
     pub fn others(&self) -> &AtomicUsize {
         &self.others
@@ -136,7 +143,8 @@ impl IndexMemory {
     /// All that is counted.
     pub fn used_bytes(&self) -> usize {
         let of_trees = self.node_bytes() + self.slot_bytes();
-        of_trees + self.value_bytes() + self.memtable_bytes() + self.others.load(Ordering::Relaxed)
+        let of_memtables = self.memtable_bytes() + self.tombstone_bytes();
+        of_trees + self.value_bytes() + of_memtables + self.others.load(Ordering::Relaxed)
     }
 
     /// The budget; `usize::MAX` unless [`IndexMemory::set_budget`] was called.
@@ -287,6 +295,10 @@ impl IndexMemory {
 
     pub(crate) fn memtables(&self) -> &AtomicUsize {
         &self.memtables
+    }
+
+    pub(crate) fn tombstones(&self) -> &AtomicUsize {
+        &self.tombstones
     }
 }
 

@@ -12,9 +12,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use fulgurite_types::sync::{AtomicU64, Ordering, RwLock};
 use fulgurite_types::{Csn, KeySpan};
+
+use crate::memory::{COUNTS_BYTES, IndexMemory};
 
 type Key = Arc<[u8]>;
 
@@ -90,9 +93,23 @@ struct Fragment {
     covering: Covering,
 }
 
+/// What a fragment takes of the nodes of the B-tree, which are between half full and full.
+const FRAGMENT_BYTES: usize = 2 * size_of::<(Key, Fragment)>();
+
+impl Fragment {
+    /// What it takes of memory, with the key that it begins at.
+    fn bytes(&self, start: &Key) -> usize {
+        FRAGMENT_BYTES + key_bytes(start) + self.covering.0.capacity() * size_of::<Csn>()
+    }
+}
+
+fn key_bytes(key: &Key) -> usize {
+    COUNTS_BYTES + key.len()
+}
+
 #[derive(Default)]
 struct Ranges {
-    /// Disjoint, by their first key.
+    /// Disjoint, by their first key. A fragment that ends where the next one begins shares that key with it.
     fragments: BTreeMap<Key, Fragment>,
     /// The newest CSN at or below it stays in each fragment.
     kept_at: Csn,
@@ -105,6 +122,9 @@ struct Ranges {
 #[derive(Default)]
 pub struct RangeDeletes {
     ranges: RwLock<Ranges>,
+    /// About the bytes of memory that they take, counted in `memory`, too. Written under the lock of `ranges`.
+    bytes: AtomicUsize,
+    memory: Arc<IndexMemory>,
     /// Bit 0: there is at least one. The other bits count removals, and are incremented before anything is removed.
     state: AtomicU64,
 }
@@ -132,6 +152,16 @@ impl RangeDeletes {
         RangeDeletes::default()
     }
 
+    /// An empty set, whose memory counts in `memory`.
+    pub fn counted_in(memory: Arc<IndexMemory>) -> RangeDeletes {
+        RangeDeletes {
+            ranges: RwLock::default(),
+            bytes: AtomicUsize::new(0),
+            memory,
+            state: AtomicU64::new(0),
+        }
+    }
+
     /// Whether there are none: one load.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -153,7 +183,7 @@ impl RangeDeletes {
         }
         let keys: KeySpan<Key> = keys.owned();
         let mut ranges = self.ranges.write();
-        ranges.cover(&keys, csn, readers);
+        self.counting(&mut ranges, &keys, |ranges| ranges.cover(&keys, csn, readers));
         self.state.fetch_or(1, Ordering::Release);
     }
 
@@ -228,12 +258,27 @@ impl RangeDeletes {
             let (edits, next) = ranges.to_drop(&key, csn);
             if !edits.is_empty() {
                 self.state.fetch_add(2, Ordering::AcqRel);
-                edits.into_iter().for_each(|start| ranges.drop_in(&start, csn));
+                for keys in edits {
+                    self.counting(&mut ranges, &keys, |ranges| ranges.drop_in(&keys, csn));
+                }
                 if ranges.fragments.is_empty() {
+                    // The map would keep a node.
+                    ranges.fragments = BTreeMap::new();
                     self.state.fetch_and(!1, Ordering::AcqRel);
                 }
             }
             from = next;
+        }
+    }
+
+    /// Changes fragments that overlap `keys`, or touch them, and counts what they take afterwards.
+    fn counting(&self, ranges: &mut Ranges, keys: &KeySpan<Key>, change: impl FnOnce(&mut Ranges)) {
+        let before = ranges.bytes_around(keys);
+        change(ranges);
+        let after = ranges.bytes_around(keys);
+        for bytes in [&self.bytes, self.memory.tombstones()] {
+            bytes.fetch_add(after, Ordering::Relaxed);
+            bytes.fetch_sub(before, Ordering::Relaxed);
         }
     }
 
@@ -248,7 +293,35 @@ impl RangeDeletes {
     }
 }
 
+impl Drop for RangeDeletes {
+    fn drop(&mut self) {
+        self.memory.tombstones().fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+    }
+}
+
 impl Ranges {
+    /// What the fragments take that overlap `keys` or touch them.
+    fn bytes_around(&self, keys: &KeySpan<Key>) -> usize {
+        let before = (Bound::Unbounded, Bound::Excluded(&*keys.start));
+        let first =
+            self.fragments.range::<[u8], _>(before).next_back().map_or(&keys.start, |(first, _)| first);
+        let mut rest =
+            self.fragments.range::<[u8], _>((Bound::Included(&**first), Bound::Unbounded)).peekable();
+        let mut bytes = 0;
+        while let Some((start, fragment)) = rest.next() {
+            if keys.end.as_ref().is_some_and(|end| start > end) {
+                break;
+            }
+            bytes += fragment.bytes(start);
+            if let Some(end) = &fragment.end
+                && rest.peek().is_none_or(|(next, _)| *next != end)
+            {
+                bytes += key_bytes(end);
+            }
+        }
+        bytes
+    }
+
     fn fragment_of(&self, key: &[u8]) -> Option<&Fragment> {
         let (_, fragment) =
             self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
@@ -305,33 +378,40 @@ impl Ranges {
     }
 
     /// Joins the fragment that begins at `start`, if there is one, with the one that ends there, if no reader can tell
-    /// them apart.
+    /// them apart; else has them share the key.
     fn join_with_previous(&mut self, start: &Key) {
         let mut around = self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(&**start)));
         let (Some((own, fragment)), Some((previous, before))) = (around.next_back(), around.next_back())
         else {
             return;
         };
-        if own != start || before.end.as_ref() != Some(start) || before.covering != fragment.covering {
+        if own != start || before.end.as_ref() != Some(start) {
             return;
         }
         let previous = previous.clone();
+        if before.covering != fragment.covering {
+            let own = own.clone();
+            self.fragments.get_mut(&previous).expect("it was just found").end = Some(own);
+            return;
+        }
         let fragment = self.fragments.remove(start).expect("it was just found");
         self.fragments.get_mut(&previous).expect("it was just found").end = fragment.end;
     }
 
-    /// The starts of the fragments that have a CSN at or below `csn`, among the next ones from `from` on; and the start
+    /// The keys of the fragments that have a CSN at or below `csn`, among the next ones from `from` on; and the start
     /// of the fragment after those.
-    fn to_drop(&self, from: &Key, csn: Csn) -> (Vec<Key>, Option<Key>) {
+    fn to_drop(&self, from: &Key, csn: Csn) -> (Vec<KeySpan<Key>>, Option<Key>) {
         let mut rest = self.fragments.range::<[u8], _>((Bound::Included(&**from), Bound::Unbounded));
         let next = rest.by_ref().take(FRAGMENTS_PER_HOLD);
         let old =
             next.filter(|(_, fragment)| fragment.covering.0.last().is_some_and(|oldest| *oldest <= csn));
-        let old = old.map(|(start, _)| start.clone()).collect();
+        let old = old.map(|(start, fragment)| KeySpan::new(start.clone(), fragment.end.clone())).collect();
         (old, rest.next().map(|(start, _)| start.clone()))
     }
 
-    fn drop_in(&mut self, start: &Key, csn: Csn) {
+    /// Drops the CSNs at or below `csn` of the fragment of `keys`.
+    fn drop_in(&mut self, keys: &KeySpan<Key>, csn: Csn) {
+        let start = &keys.start;
         let fragment = self.fragments.get_mut(start).expect("it was just found");
         fragment.covering.0.retain(|covering| *covering > csn);
         if fragment.covering.0.is_empty() {

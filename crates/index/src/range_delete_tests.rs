@@ -27,6 +27,17 @@ fn all_keys() -> Vec<Vec<u8>> {
     unreachable!()
 }
 
+/// That their bytes were counted with each change, and that neighbours share the key between them.
+fn assert_counted(deletes: &RangeDeletes) {
+    let ranges = deletes.ranges.read();
+    let bytes = ranges.bytes_around(&KeySpan::new(Key::from([]), None));
+    assert_eq!((deletes.bytes.load(Ordering::Relaxed), deletes.memory.tombstone_bytes()), (bytes, bytes));
+    for (fragment, (start, _)) in ranges.fragments.values().zip(ranges.fragments.iter().skip(1)) {
+        let end = fragment.end.as_ref().expect("another one follows");
+        assert!(end < start || Arc::ptr_eq(end, start));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -70,7 +81,9 @@ proptest! {
             let expected = newest(key, kept_at).filter(|csn| csn.0 > dropped);
             prop_assert_eq!(listed, Vec::from_iter(expected));
         }
+        assert_counted(&deletes);
         deletes.drop_up_to(Csn(dropped));
+        assert_counted(&deletes);
         all.retain(|range| range.csn.0 > dropped);
         let newest = |key: &[u8], at: Csn| {
             all.iter().filter(|r| r.csn <= at && covers(r, key)).map(|r| r.csn).max()
@@ -126,7 +139,9 @@ fn many_fragments_are_dropped_up_to_a_commit() {
         let keys = KeySpan::new(&start[..], Some(&end));
         deletes.insert(keys, Csn(u64::from(i) + 1), &Readers::NONE_YET);
     }
+    assert_counted(&deletes);
     deletes.drop_up_to(Csn(9_000));
+    assert_counted(&deletes);
     assert_eq!((deletes.len(), deletes.links()), (1_000, 1_000));
     assert_eq!(deletes.newest_covering(&key(8_999)), None);
     assert_eq!(deletes.newest_covering(&key(9_000)), Some(Csn(9_001)));

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::memtables::{BlockBuilder, BlockOp};
+use fulgurite_index::range_delete::Readers;
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
     Base, BaseCursor, IndexMemory, Io, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules,
     StoreError, Version, VersionFlags,
 };
-use fulgurite_types::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key};
 
 /// Bytes that are allocated now, without what the store below keeps.
 static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
@@ -155,6 +156,32 @@ impl Check {
     }
 }
 
+/// Range tombstones: apart from each other, then touching, then dropped.
+fn range_tombstones(table: &Table<BTree>, check: &Check) {
+    let memory = &check.memory;
+    let deletes = table.range_deletes();
+    let allocated_before = ALLOCATED.load(Ordering::Relaxed);
+    let none = Readers { from: Csn(1), snapshots: vec![] };
+    let insert = |start: u64, end: u64, csn: u64| {
+        let (start, end) = (start.to_be_bytes(), end.to_be_bytes());
+        deletes.insert(KeySpan::new(&start[..], Some(&end[..])), Csn(csn), &none);
+    };
+    let assert_charged = || {
+        let allocated = (ALLOCATED.load(Ordering::Relaxed) - allocated_before) as usize;
+        let charged = memory.tombstone_bytes();
+        assert!(charged.abs_diff(allocated) < allocated / 5 + 500, "{allocated} allocated, {memory:?}");
+        charged
+    };
+    (0..10_000).for_each(|n| insert(4 * n, 4 * n + 2, n + 1));
+    assert!(assert_charged() > 10_000 * 100);
+    (0..10_000).for_each(|n| insert(4 * n + 2, 4 * n + 4, n + 20_000));
+    assert!(assert_charged() > 20_000 * 100);
+    let used = memory.used_bytes();
+    assert!(used > memory.memtable_bytes() + 20_000 * 100);
+    deletes.drop_up_to(Csn(50_000));
+    assert_eq!((assert_charged(), memory.used_bytes() < used), (0, true));
+}
+
 /// One test: others would allocate beside it.
 #[test]
 fn what_is_charged_is_what_is_allocated() {
@@ -232,6 +259,7 @@ fn what_is_charged_is_what_is_allocated() {
     assert!(memory.memtable_bytes() > block_bytes, "a reader holds a commit's versions: {memory:?}");
     drop(large);
     check.charged("dropping a value");
+    range_tombstones(&table, &check);
     assert!(memory.memtable_bytes() < 10_000, "{memory:?}");
     drop(small);
     drop(table);

@@ -18,6 +18,9 @@ pub(super) fn as_json(memory: &MemoryStats) -> Value {
         "memtable_bytes": memory.memtable_bytes,
         "log_buffer_bytes": memory.log_buffer_bytes,
         "transaction_bytes": memory.transaction_bytes,
+        "tombstone_bytes": memory.tombstone_bytes,
+        "ticket_bytes": memory.ticket_bytes,
+        "account_bytes": memory.account_bytes,
         "value_hits": memory.value_hits,
         "value_misses": memory.value_misses,
         "evicted_nodes": memory.evicted_nodes,
@@ -50,6 +53,9 @@ pub(super) fn rows(memory: &MemoryStats, row: &mut impl FnMut(&str, String, &str
     row("  memtables", size(memory.memtable_bytes), "");
     row("  log buffers", size(memory.log_buffer_bytes), "");
     row("  transactions", size(memory.transaction_bytes), "open ones");
+    row("  tombstones", size(memory.tombstone_bytes), "of ranges that were deleted");
+    row("  tickets", size(memory.ticket_bytes), "of commits that are not complete");
+    row("  accounts", size(memory.account_bytes), "of the live bytes of segments");
     let (nodes, values) = (count(memory.evicted_nodes, "node"), count(memory.evicted_values, "value"));
     let written = count(memory.leaves_written_to_evict, "dirty leaf");
     row("evicted", size(memory.evicted_bytes), &format!("{nodes} and {values}; {written} written for that"));

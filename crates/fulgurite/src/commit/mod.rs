@@ -100,6 +100,7 @@ use self::ring::{Ring, Work};
 use self::tickets::Tickets;
 use crate::engine::Engine;
 use crate::latency::Stopwatch;
+use crate::memory_charge::MemoryCharge;
 use crate::{Conflict, Contended, Error, Result};
 use crossbeam_utils::CachePadded;
 use fulgurite_log::CommitLog;
@@ -290,6 +291,11 @@ impl<L: CommitLog> Pipeline<L> {
     /// A pipeline over an open log; `last` is the newest recovered commit.
     pub fn new(log: Arc<L>, last: Csn, stopwatch: Stopwatch) -> Arc<Pipeline<L>> {
         Pipeline::with_ring(log, last, stopwatch, RING_BITS)
+    }
+
+    /// Has the memory of open tickets counted.
+    pub fn count_tickets_in(&self, memory: Arc<MemoryCharge>) {
+        self.tickets.count_in(memory);
     }
 
     /// A pipeline with room for `1 << ring_bits` commits that are numbered and not visible.

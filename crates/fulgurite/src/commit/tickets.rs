@@ -6,7 +6,14 @@ use std::sync::Arc;
 use fulgurite_types::Csn;
 
 use super::ticket::TicketState;
+use crate::memory_charge::MemoryCharge;
 use fulgurite_types::sync::{AtomicU64, Mutex, Ordering};
+
+/// What a ticket takes: its state, its entries in the queue, which may be half empty, and a callback.
+const TICKET_BYTES: usize = size_of::<TicketState>() + 2 * size_of::<(Csn, Arc<TicketState>)>() + 80;
+
+/// Tickets are charged in units of so many: the budget's counters are not touched for each, and never while few are open.
+const UNIT: usize = 64;
 
 /// The open tickets. Commits file theirs almost in order, so filing is usually an append, and completing takes tickets
 /// from the front.
@@ -22,11 +29,32 @@ struct Open {
     queue: VecDeque<(Csn, Arc<TicketState>)>,
     /// Why no ticket completes any more.
     ended: Option<Arc<str>>,
+    /// How many tickets are charged, and where.
+    charged: usize,
+    memory: Option<Arc<MemoryCharge>>,
+}
+
+impl Open {
+    /// Charges for the tickets of the queue, exact to a unit.
+    fn charge(&mut self) {
+        let len = self.queue.len();
+        if len >= self.charged + UNIT || len + UNIT <= self.charged {
+            self.charged = len / UNIT * UNIT;
+            if let Some(memory) = &self.memory {
+                memory.set(self.charged * TICKET_BYTES);
+            }
+        }
+    }
 }
 
 impl Tickets {
     pub fn new() -> Tickets {
         Tickets { first: AtomicU64::new(u64::MAX), open: Mutex::default() }
+    }
+
+    /// Has the memory of open tickets counted.
+    pub fn count_in(&self, memory: Arc<MemoryCharge>) {
+        self.open.lock().memory = Some(memory);
     }
 
     /// Files a ticket. The caller checks afterwards whether the ticket is ripe already (INV-TXN-10).
@@ -44,6 +72,7 @@ impl Tickets {
             }
             _ => open.queue.push_back((due, ticket)),
         }
+        open.charge();
         self.note_first(&open);
     }
 
@@ -72,6 +101,7 @@ impl Tickets {
         let complete = open.queue.drain(..count).map(|(_, ticket)| ticket).collect();
         let why = open.ended.clone();
         let failed = if why.is_some() { std::mem::take(&mut open.queue) } else { VecDeque::new() };
+        open.charge();
         self.note_first(&open);
         Ripe { complete, failed: failed.into_iter().map(|(_, ticket)| ticket).collect(), why }
     }
@@ -159,6 +189,26 @@ mod tests {
         assert!(matches!(error, Error::OutcomeUnknown { csn: Csn(2), .. }));
         assert!(error.to_string().contains("the disk is gone"), "{error}");
         assert!(file(&tickets, 3).try_wait().is_some_and(|outcome| outcome.is_err()), "filed too late");
+    }
+
+    #[test]
+    fn open_tickets_are_charged_to_a_unit_and_few_are_not() {
+        let index = Arc::new(fulgurite_index::IndexMemory::default());
+        let memory = MemoryCharge::new(&index);
+        let tickets = Tickets::new();
+        tickets.count_in(memory.clone());
+        let charged = || (memory.bytes() / TICKET_BYTES, index.used_bytes() / TICKET_BYTES);
+        let filed: Vec<Ticket> = (0..63).map(|csn| file(&tickets, csn)).collect();
+        assert_eq!(charged(), (0, 0));
+        let more: Vec<Ticket> = (63..1_000).map(|csn| file(&tickets, csn)).collect();
+        assert_eq!(charged(), (960, 960));
+        complete(&tickets, 35);
+        assert_eq!(charged(), (960, 960));
+        complete(&tickets, 499);
+        assert_eq!(charged(), (448, 448));
+        complete(&tickets, 1_000);
+        assert_eq!(charged(), (0, 0));
+        drop((filed, more));
     }
 
     #[test]

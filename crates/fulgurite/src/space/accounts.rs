@@ -1,16 +1,35 @@
 //! Which bytes of which segment are live, and which segments may be freed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fulgurite_index::AccountChange;
 use fulgurite_log::{SegmentInfo, Stream};
 use fulgurite_types::{Lsn, TableId};
 
 use crate::checkpoint::record::{CheckpointRecord, TableRecord};
+use crate::memory_charge::MemoryCharge;
 use crate::space::pins::SpillPins;
 
 /// The live bytes of each segment, by the table that holds them.
 pub(crate) type TableAccounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
+
+/// About what a table takes in the maps of tables: its entries of `now`, `now_sizes` and `written`.
+const TABLE_BYTES: usize =
+    2 * (size_of::<(TableId, BTreeMap<u32, i64>)>() + size_of::<(TableId, Written)>() + 12);
+
+/// What a node of a map by segment takes, ...
+const MAP_NODE_BYTES: usize = 11 * (size_of::<u32>() + size_of::<i64>()) + 12;
+
+/// ... which holds so many entries, if they came in their order.
+const MAP_NODE_ENTRIES: usize = 6;
+
+/// About what the entries of a map by segment take.
+fn map_bytes(entries: usize) -> usize {
+    // The inner nodes: a sixth, which are larger by two thirds.
+    let leaves = if entries <= 11 { entries.min(1) } else { entries / MAP_NODE_ENTRIES };
+    (leaves + leaves / 4) * MAP_NODE_BYTES
+}
 
 /// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). A record that is
 /// written adds the bytes that it references, and the record that it replaces no longer counts; changes in memory count
@@ -30,6 +49,9 @@ pub(crate) struct Accounts {
     /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
     current: Checkpoint,
     previous: Checkpoint,
+    /// About the bytes of the maps in `now` and `written`.
+    map_bytes: usize,
+    memory: Option<Arc<MemoryCharge>>,
 }
 
 /// A table's tree as it was written out last.
@@ -95,12 +117,45 @@ impl Accounts {
         written.values().for_each(|written| totals.add_all(&written.live));
         let current = Checkpoint { live: totals.clone(), record };
         let (now_totals, written_totals) = (totals.clone(), totals);
-        Accounts { now, now_totals, now_sizes, written, written_totals, previous: current.clone(), current }
+        let map_bytes = 2 * written.values().map(|written| map_bytes(written.live.len())).sum::<usize>();
+        let previous = current.clone();
+        Accounts {
+            now,
+            now_totals,
+            now_sizes,
+            written,
+            written_totals,
+            current,
+            previous,
+            map_bytes,
+            memory: None,
+        }
+    }
+
+    /// Has its memory counted.
+    pub fn count_in(&mut self, memory: Arc<MemoryCharge>) {
+        self.memory = Some(memory);
+        self.charge();
+    }
+
+    /// Counts what it takes now.
+    fn charge(&self) {
+        if let Some(memory) = &self.memory {
+            memory.set(self.bytes());
+        }
+    }
+
+    /// About the bytes of memory that it takes.
+    fn bytes(&self) -> usize {
+        let totals = [&self.now_totals, &self.written_totals, &self.current.live, &self.previous.live];
+        let of_totals: usize = totals.into_iter().map(|totals| map_bytes(totals.0.len())).sum();
+        self.map_bytes + of_totals + self.now.len() * TABLE_BYTES
     }
 
     /// Books the changes that writing a table's records reported.
     pub fn change(&mut self, table: TableId, changes: &[AccountChange]) {
         let account = self.now.entry(table).or_default();
+        let bytes_before = map_bytes(account.len());
         for &(segment, bytes) in changes {
             let live = account.entry(segment).or_default();
             *live += bytes;
@@ -113,7 +168,9 @@ impl Accounts {
             }
             self.now_totals.add(segment, bytes);
         }
+        self.map_bytes = self.map_bytes + map_bytes(account.len()) - bytes_before;
         *self.now_sizes.entry(table).or_default() += changes.iter().map(|(_, bytes)| bytes).sum::<i64>();
+        self.charge();
     }
 
     /// The live bytes of a table that the nodes in memory refer to, and in how many segments they are.
@@ -142,9 +199,12 @@ impl Accounts {
     pub fn wrote(&mut self, table: TableId, root: Lsn) {
         let live = self.now.get(&table).cloned().unwrap_or_default();
         self.written_totals.add_all(&live);
+        self.map_bytes += map_bytes(live.len());
         if let Some(former) = self.written.insert(table, Written { root, live }) {
+            self.map_bytes -= map_bytes(former.live.len());
             self.written_totals.subtract_all(&former.live);
         }
+        self.charge();
     }
 
     /// A table's tree as it was written out last.
@@ -155,23 +215,28 @@ impl Accounts {
     /// Removes a dropped table that no snapshot sees: it keeps no bytes live.
     pub fn drop_table(&mut self, table: TableId) {
         if let Some(now) = self.now.remove(&table) {
+            self.map_bytes -= map_bytes(now.len());
             self.now_totals.subtract_all(&now);
         }
         self.now_sizes.remove(&table);
         if let Some(written) = self.written.remove(&table) {
+            self.map_bytes -= map_bytes(written.live.len());
             self.written_totals.subtract_all(&written.live);
         }
+        self.charge();
     }
 
     /// A checkpoint is durable; its record is in the segments `record`.
     pub fn install(&mut self, record: Vec<u32>) {
         let next = Checkpoint { live: self.written_totals.clone(), record };
         self.previous = std::mem::replace(&mut self.current, next);
+        self.charge();
     }
 
     /// The superblock was written again for the current checkpoint: both copies point to it.
     pub fn install_again(&mut self) {
         self.previous = self.current.clone();
+        self.charge();
     }
 
     /// The segments with live bytes as of the current checkpoint.
@@ -368,6 +433,8 @@ mod tests {
     #[test]
     fn sums_are_those_of_the_tables() {
         let mut accounts = Accounts::new(BTreeMap::new(), vec![]);
+        let memory = MemoryCharge::new(&Arc::default());
+        accounts.count_in(memory.clone());
         let mut random = 7u64;
         let mut below = |bound: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -375,7 +442,7 @@ mod tests {
         };
         for _ in 0..2_000 {
             let table = TableId(below(5) as u32);
-            let segment = below(4) as u32;
+            let segment = below(40) as u32;
             match below(8) {
                 0 => accounts.drop_table(table),
                 1 | 2 => accounts.wrote(table, Lsn::NULL),
@@ -391,6 +458,10 @@ mod tests {
                 totals
             };
             assert_eq!(accounts.now_totals, sum(&mut accounts.now.values()));
+            let written = accounts.written.values().map(|written| &written.live);
+            let maps = accounts.now.values().chain(written);
+            assert_eq!(accounts.map_bytes, maps.map(|map| map_bytes(map.len())).sum::<usize>());
+            assert_eq!(memory.bytes(), accounts.bytes());
             assert_eq!(
                 accounts.written_totals,
                 sum(&mut accounts.written.values().map(|written| &written.live))

@@ -75,7 +75,7 @@ impl<S: Base> Table<S> {
             id,
             options,
             memtables: Memtables::counted_in(base.memory()),
-            range_deletes: Arc::new(RangeDeletes::new()),
+            range_deletes: Arc::new(RangeDeletes::counted_in(base.memory())),
             base,
             merging: FairMutex::new(()),
             merged_versions: AtomicU64::new(0),
