@@ -37,8 +37,9 @@ impl Nodes {
         self.store.disk_reads().map(DiskReads::begin)
     }
 
-    /// Loads a missing node, or returns it if another thread has loaded it. The caller began a read before it found the slot.
-    pub(crate) fn fetch(&self, missing: &Missing, cause: LoadFor) -> Result<Node, IndexError> {
+    /// Loads a missing node, or returns it if another thread has loaded it; `None` if its slot has left the tree. The caller began
+    /// a read before it found the slot.
+    pub(crate) fn fetch(&self, missing: &Missing, cause: LoadFor) -> Result<Option<Node>, IndexError> {
         let Missing { slot, lower, upper, level, .. } = missing;
         let fences = Fences { lower, upper: upper.as_deref(), level: *level };
         self.fetch_slot(slot, fences, cause)
@@ -51,27 +52,49 @@ impl Nodes {
         fences: Fences<'_>,
         cause: LoadFor,
     ) -> Result<Node, IndexError> {
-        slot.node().or_else(|_| {
-            let _read = self.begin_read();
-            self.fetch_slot(slot, fences, cause)
-        })
+        match slot.node() {
+            Ok(node) => Ok(node),
+            Err(_) => {
+                let _read = self.begin_read();
+                Ok(self.fetch_slot(slot, fences, cause)?.expect("a slot of the tree"))
+            }
+        }
     }
 
-    /// Child `index` of an inner node, loaded if necessary. The caller holds the tree's lock, or has begun a read; since then it
-    /// found the inner node in the tree.
+    /// Child `index` of an inner node of the tree, loaded if necessary. The caller holds the tree's lock.
     pub(crate) fn child_of(&self, inner: &Inner, index: usize, cause: LoadFor) -> Result<Node, IndexError> {
         self.node_of(&inner.children()[index], inner.child_fences(index), cause)
     }
 
+    /// The same without the lock; `None` if the child has left the tree. The caller has begun a read, and found the inner node in
+    /// the tree since then.
+    pub(crate) fn fetch_child(
+        &self,
+        inner: &Inner,
+        index: usize,
+        cause: LoadFor,
+    ) -> Result<Option<Node>, IndexError> {
+        self.fetch_slot(&inner.children()[index], inner.child_fences(index), cause)
+    }
+
     /// Of all threads that miss a node one reads it. The caller has begun a read, after which the slot was found in the tree
-    /// (INV-READ-1).
-    fn fetch_slot(&self, slot: &Slot, fences: Fences<'_>, cause: LoadFor) -> Result<Node, IndexError> {
+    /// (INV-READ-1). A slot that has left the tree since then has no record that may be read: its last changes are in the slots
+    /// that replaced it.
+    fn fetch_slot(
+        &self,
+        slot: &Slot,
+        fences: Fences<'_>,
+        cause: LoadFor,
+    ) -> Result<Option<Node>, IndexError> {
         loop {
             let load = self.loads.begin(slot);
             let absent = match slot.node() {
-                Ok(node) => return Ok(node),
+                Ok(node) => return Ok(Some(node)),
                 Err(absent) => absent,
             };
+            if absent.is_gone() {
+                return Ok(None);
+            }
             if load.is_none() {
                 // The load that this thread waited for failed, or the node was evicted since.
                 continue;
@@ -82,7 +105,7 @@ impl Nodes {
                 if fences.level.is_none() {
                     self.len.learn(&node);
                 }
-                return Ok(node);
+                return Ok(Some(node));
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A node that keeps its fences is replaced in its slot. The pieces of a node that is cut get new slots, and so does
 //! the node into which small neighbours are joined (`join.rs`). Then the parent is replaced by a version with the new
 //! children; if that is cut too, the parent's parent is. The root keeps its slot: its pieces become children of a new
-//! root node. Old slots keep their content (INV-IDX-1).
+//! root node. Old slots keep their content until they are retired (INV-IDX-1).
 //!
 //! A step waits for no read from disk with the tree's lock, which eviction takes too: it ends before the first node that is
 //! not in memory. If that is the first that it needs, it lets go of the lock and reads it.

@@ -17,9 +17,9 @@
 //!    relocation moves a value's extent and keeps the version.)
 //! 3. The reader loads each slot after T. If the slot is in the tree at that moment, its node holds everything that was
 //!    merged before T into its key range. If the slot has left the tree, it left after the reader loaded the parent
-//!    that names it, hence after T. A slot that a cut or a join replaces is not written to meanwhile: it keeps at
-//!    least what it held before the merge that replaced it. That merge ended after T, so the slot holds everything that
-//!    was merged before T.
+//!    that names it, hence after T. A slot that a cut or a join replaces is not written to meanwhile: until it is retired,
+//!    it keeps at least what it held before the merge that replaced it. That merge ended after T, so the slot holds everything
+//!    that was merged before T. A retired slot has no node, and the reader seeks the key range from the root.
 //! 4. The same holds for the slots of an inner node that was evicted after the reader loaded it: eviction takes an
 //!    inner node only if nothing below it is dirty, so the records that its slots name hold everything that was merged
 //!    before the eviction.

@@ -7,7 +7,7 @@
 //! may have left the tree: it was evicted and perhaps loaded again with other slots, or children of it were cut or joined. Its
 //! slots go on to lead to the nodes that are in memory. Where one is not, the walk asks all nodes of its path whether they have
 //! left, after it has begun a read (INV-READ-1): if none has, what their slots name stays readable until the read ends.
-//! Otherwise it seeks the key range from the root, with a read that goes on over the whole way: what leads there was found
+//! Otherwise, and if the slot itself left the tree and so has no node any more, it seeks the key range from the root, with a read that goes on over the whole way: what leads there was found
 //! after the read began, so a node that leaves the tree meanwhile does no harm.
 
 use std::sync::Arc;
@@ -77,7 +77,9 @@ impl Path {
         self.wait_for_room(tree);
         // What can be reached from the root from now on stays readable, even if it leaves the tree meanwhile.
         let _read = tree.nodes.begin_read();
-        self.seek_anew(tree, target, Loads::All).map(|_| ())
+        // A slot on the way may leave the tree before its node is loaded.
+        while !self.seek_anew(tree, target, Loads::All)? {}
+        Ok(())
     }
 
     fn seek_anew(&mut self, tree: &Tree, target: Target<'_>, loads: Loads) -> Result<bool, IndexError> {
@@ -135,7 +137,7 @@ impl Path {
         Ok(0)
     }
 
-    /// Goes on from the last step to a leaf. Returns false if a node is not in memory, and one of those above it has left
+    /// Goes on from the last step to a leaf. Returns false if a node is not in memory, and it or one of those above it has left
     /// the tree: the last step says which.
     fn go_down(&mut self, tree: &Tree, target: Target<'_>) -> Result<bool, IndexError> {
         self.failed = true;
@@ -183,14 +185,17 @@ impl Path {
         }
     }
 
-    /// Goes down from the last step to a leaf. Returns false before a node that is not in memory, if it loads none. For loads
-    /// the caller has begun a read, and after that found the last step's node in the tree.
+    /// Goes down from the last step to a leaf. Returns false before a node that is not in memory, if it loads none, and before one
+    /// that has left the tree. For loads the caller has begun a read, and after that found the last step's node in the tree.
     fn descend(&mut self, nodes: &Nodes, target: Target<'_>, loads: Loads) -> Result<bool, IndexError> {
         while let Some((inner, index)) = self.steps.last() {
             let node = match inner.children()[*index].node() {
                 Ok(node) => node,
                 Err(_) if loads == Loads::None => return Ok(false),
-                Err(_) => nodes.child_of(inner, *index, self.cause)?,
+                Err(_) => match nodes.fetch_child(inner, *index, self.cause)? {
+                    Some(node) => node,
+                    None => return Ok(false),
+                },
             };
             if self.take(node, target) {
                 return Ok(true);

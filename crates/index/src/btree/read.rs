@@ -71,7 +71,7 @@ impl Tree {
                 read = Some(self.nodes.begin_read());
                 continue;
             }
-            if let Node::Leaf(leaf) = self.nodes.fetch(&missing, cause)? {
+            if let Some(Node::Leaf(leaf)) = self.nodes.fetch(&missing, cause)? {
                 return Ok(leaf);
             }
         }

@@ -5,7 +5,7 @@
 //! - the pointer of an `Arc<Inner>`, with [`INNER`] set,
 //! - a number with [`ABSENT`] set: the node is on disk. The number counts the tree's evictions. A loader that another
 //!   load, a change and another eviction overtook finds a different number, so its compare-exchange fails and it does
-//!   not install what it read.
+//!   not install what it read. A slot that left the tree has the number [`GONE`], and nothing is loaded into it.
 //!
 //! Any number of readers load nodes and install what they read from disk. Only the thread that holds the tree's
 //! maintenance lock replaces and evicts nodes. A node that leaves its slot is dropped through the epoch: a pinned
@@ -33,6 +33,9 @@ const INNER: usize = 1;
 const ABSENT: usize = 2;
 const _: () = assert!(align_of::<Leaf>() > TAG_MASK && align_of::<Inner>() > TAG_MASK);
 
+/// The word of a slot that left the tree: no eviction has this number.
+const GONE: usize = usize::MAX & !TAG_MASK | ABSENT;
+
 /// What a slot takes, whether its node is in memory or not.
 const SLOT_BYTES: usize = size_of::<Slot>() + COUNTS_BYTES;
 
@@ -42,7 +45,7 @@ pub(crate) const DIRTY: u32 = 1;
 pub(crate) const DIRTY_BELOW: u32 = 2;
 /// A reader read the node since the eviction clock last came by.
 const REFERENCED: u32 = 4;
-/// The slot left the tree; stale readers may still find it.
+/// The slot left the tree; stale readers may still find it, and descend from the root again.
 const RETIRED: u32 = 8;
 /// Of an inner node: its record does not name exactly the newest records of its children, or that of an inner node below
 /// it does not. Of a leaf: it has no record, or one that lacks what a pass has to write. A node above an outdated one is
@@ -198,6 +201,13 @@ pub(crate) enum Loaded<'a> {
 /// The node is on disk; the value identifies the eviction that put it there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absent(*mut u8);
+
+impl Absent {
+    /// Whether the slot has left the tree.
+    pub(crate) fn is_gone(self) -> bool {
+        self.0.addr() == GONE
+    }
+}
 
 /// A stable reference to a child.
 pub(crate) struct Slot {
@@ -377,8 +387,15 @@ impl Slot {
         }
     }
 
-    /// Marks the slot as out of the tree; its node no longer counts as resident.
+    /// Marks the slot as out of the tree, and drops its node: an inner node that a cursor keeps names hundreds of such slots.
+    /// Maintenance only, after the inner node that names the slot has left the tree.
     pub(crate) fn retire(&self) {
+        self.mark_retired();
+        self.swap(ptr::without_provenance_mut(GONE));
+    }
+
+    /// Marks the slot as out of the tree; its node no longer counts as resident.
+    fn mark_retired(&self) {
         let was_retired = self.flags.fetch_or(RETIRED, Ordering::Relaxed) & RETIRED != 0;
         self.charge(0);
         self.count_dirty(0);
@@ -529,7 +546,7 @@ impl DerefMut for DiskGuard<'_> {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.retire();
+        self.mark_retired();
         *self.disk() = None;
         self.residency.memory.slots().fetch_sub(SLOT_BYTES, Ordering::Relaxed);
         let word = *self.word.get_mut();

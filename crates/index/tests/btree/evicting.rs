@@ -93,6 +93,39 @@ fn what_cursors_load_can_be_evicted() {
     assert_eq!((memory.node_bytes(), memory.lent_bytes()), (0, 0));
 }
 
+/// INV-IDX-12: the inner nodes that a cursor keeps name slots of leaves that were cut since.
+#[test]
+fn an_idle_cursor_keeps_no_leaf_that_was_cut_but_its_own() {
+    const ROWS: u64 = 2_000;
+    for backward in [false, true] {
+        let store = MemStore::new();
+        let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+        merge(&tree, &batch(ROWS, 1), &rules(1, &[1]));
+        let mut cursor = tree.cursor(Csn(1));
+        if backward { cursor.seek_back(None) } else { cursor.seek(&[]) }.unwrap();
+        // All versions stay: leaves are cut, and cut again.
+        for csn in 2..6 {
+            merge(&tree, &batch(ROWS, csn), &rules(csn, &(1..=csn).collect::<Vec<_>>()));
+        }
+        tree.write_out().unwrap();
+        assert_eq!(tree.evict(0), 0);
+        // Other tests may hold the epoch up.
+        let is_little = || {
+            crossbeam_epoch::pin().flush();
+            std::thread::park_timeout(Duration::from_millis(1));
+            tree.memory().lent_bytes() < 8 << 10
+        };
+        assert!((0..5_000).any(|_| is_little()), "one cursor keeps {} bytes", tree.memory().lent_bytes());
+        for n in 0..ROWS {
+            let n = if backward { ROWS - 1 - n } else { n };
+            assert_eq!(cursor.key(), Some(&*key(n)));
+            assert_eq!(cursor.version().payload, format!("{n} 1").as_bytes());
+            if backward { cursor.prev() } else { cursor.next() }.unwrap();
+        }
+        assert_eq!(cursor.key(), None);
+    }
+}
+
 /// INV-IDX-12: the leaf that a cursor finds instead may begin before the child that it looks for, or end after it.
 #[test]
 fn a_cursor_passes_each_key_once_while_leaves_are_joined_cut_and_evicted() {
