@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Orderin
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crossbeam_epoch as epoch;
 use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{Condvar, Mutex};
 
@@ -245,6 +246,8 @@ impl IndexMemory {
         let start_ns = now_ns();
         for _ in 0..NAPS {
             self.look();
+            // What left its tree may wait for nothing but an epoch that advances.
+            epoch::pin().flush();
             let mut waiting = self.budget.waiting.lock();
             if !self.is_over() {
                 break;

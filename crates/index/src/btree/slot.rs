@@ -11,6 +11,7 @@
 //! maintenance lock replaces and evicts nodes. A node that leaves its slot is dropped through the epoch: a pinned
 //! reader keeps every node that it can reach.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -56,6 +57,30 @@ const SPARED: u32 = 32;
 /// Of a leaf: it was not read since it was loaded, or only before the next batch of evictions began. One operation may
 /// read the leaf that it loads several times: a merge does, and a scan that seeks for each page.
 const UNREAD: u32 = 64;
+
+/// A thread that has dropped so many bytes of nodes through the epoch since it last did so has the epoch advance. By itself that
+/// is done for every 64 nodes, and every 128 times that a thread pins the epoch, which merges and evictions seldom do: at a small
+/// budget that is half of it, and long leaves are more.
+const FLUSH_BYTES: usize = 256 << 10;
+
+/// So often what no reader holds is freed at once.
+const FLUSHES: usize = 3;
+
+thread_local! {
+    /// Bytes of nodes that the thread has dropped since it last had the epoch advance.
+    static DROPPED_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Drops a node when no reader that is pinned now is any more.
+fn drop_through_epoch(node: Node) {
+    let bytes = DROPPED_BYTES.get() + node.bytes();
+    epoch::pin().defer(move || drop(node));
+    DROPPED_BYTES.set(bytes);
+    if bytes >= FLUSH_BYTES {
+        DROPPED_BYTES.set(0);
+        (0..FLUSHES).for_each(|_| epoch::pin().flush());
+    }
+}
 
 /// How many bytes of nodes the slots of one tree hold.
 #[derive(Debug, Default)]
@@ -383,7 +408,7 @@ impl Slot {
             if let Node::Inner(inner) = &node {
                 inner.leave();
             }
-            epoch::pin().defer(move || drop(node));
+            drop_through_epoch(node);
         }
     }
 
