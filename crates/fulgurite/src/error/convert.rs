@@ -28,7 +28,13 @@ impl Error {
     pub(crate) fn of_index(error: IndexError) -> Error {
         match error {
             IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
-                Ok(error) => Error::of_log(*error),
+                Ok(error) => match *error {
+                    LogError::Damaged(mut damage) => {
+                        damage.what = format!("the node record of table {table} there: {}", damage.what);
+                        Error::of_log(LogError::Damaged(damage))
+                    }
+                    error => Error::of_log(error),
+                },
                 Err(source) => Error::Io {
                     what: format!("the node record at {lsn} of table {table} could not be read or written"),
                     source,
