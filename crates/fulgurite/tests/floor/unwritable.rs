@@ -1,0 +1,126 @@
+//! Evictions that cannot write: on the simulated disk, whose contents count among the allocations, so that only `stats()` tells.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite::env::sim::SimEnv;
+use fulgurite::{Database, Error, Table};
+
+use super::process::{FLOOR, Random, Scenario, options, scattered, value};
+use crate::common;
+
+const ROWS: u64 = 60_000;
+const ROW_BYTES: usize = 400;
+
+/// Does `work` on another thread, which must not hang.
+fn within_a_minute(what: &str, work: impl FnOnce() + Send + 'static) {
+    let (done, outcome) = std::sync::mpsc::channel();
+    #[expect(clippy::disallowed_methods, reason = "what hangs must not hang the test")]
+    let worker = std::thread::spawn(move || {
+        work();
+        _ = done.send(());
+    });
+    match outcome.recv_timeout(Duration::from_secs(60)) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{what} hangs"),
+        _ => worker.join().unwrap(),
+    }
+}
+
+fn load(sim: &Arc<SimEnv>) -> (Database, Table) {
+    let db = common::open_as(sim.clone(), options()).unwrap();
+    let table = db.table("rows").unwrap();
+    for batch in 0..ROWS / 100 {
+        put_batch(&db, &table, batch * 100..batch * 100 + 100, 0).unwrap();
+    }
+    db.checkpoint().unwrap();
+    (db, table)
+}
+
+fn put_batch(
+    db: &Database,
+    table: &Table,
+    numbers: std::ops::Range<u64>,
+    round: u64,
+) -> fulgurite::Result<()> {
+    db.transact(|txn| {
+        numbers.clone().try_for_each(|n| txn.put(table, scattered(n), value(n, round, ROW_BYTES)))
+    })
+}
+
+/// Puts rows from `first` on until one is refused; returns how many.
+fn fill(db: &Database, table: &Table, first: u64) -> (u64, Error) {
+    for put in (0..10 * ROWS).step_by(100) {
+        if let Err(error) = put_batch(db, table, first + put..first + put + 100, 1) {
+            return (put, error);
+        }
+    }
+    panic!("no put was refused, {:?}", db.stats());
+}
+
+/// Reads at random and in order: all nodes that are clean come and go.
+fn all_are_right(db: &Database, table: &Table, rows: u64, new_below: u64) {
+    let before = db.stats().memory;
+    let mut random = Random(8);
+    for nth in 0..ROWS / 4 {
+        let n = random.below(ROWS);
+        let round = u64::from(n < new_below);
+        assert_eq!(table.get(scattered(n)).unwrap().unwrap(), value(n, round, ROW_BYTES), "row {n}");
+        if nth % 1_000 == 0 {
+            let memory = db.stats().memory;
+            assert!(memory.total_bytes() < FLOOR as u64 * 5 / 4, "{memory:?}");
+        }
+    }
+    assert_eq!(table.range(..).unwrap().map(Result::unwrap).count() as u64, rows);
+    let after = db.stats().memory;
+    println!(
+        "{} nodes were evicted, {} bytes in use",
+        after.evicted_nodes - before.evicted_nodes,
+        after.total_bytes()
+    );
+    assert!(after.evicted_nodes - before.evicted_nodes > 1_000, "{before:?}, {after:?}");
+}
+
+/// The first failure, of a commit or of an eviction, has the log refuse all writes; whatever is clean comes and goes.
+#[test]
+fn all_writes_fail() {
+    let _scenario = Scenario::begin();
+    let sim = SimEnv::new(1);
+    let (db, table) = load(&sim);
+    within_a_minute("a database whose writes fail", move || {
+        let writes = sim.faults().write_count();
+        (1..1_000).for_each(|nth| sim.faults().fail_write(writes + nth));
+        let (put, error) = fill(&db, &table, 0);
+        println!("after {put} rows: {error}");
+        assert!(matches!(error, Error::Poisoned { .. } | Error::OutcomeUnknown { .. }), "{error:?}");
+        for _ in 0..100 {
+            assert!(matches!(table.put("key", "value"), Err(Error::Poisoned { .. })));
+        }
+        all_are_right(&db, &table, ROWS.max(put), put);
+        drop(table);
+        println!("closed: {:?}", db.close().map_err(|error| error.to_string()));
+    });
+}
+
+/// Puts are refused until there is room; nothing is lost.
+#[test]
+fn an_eviction_has_no_room() {
+    let _scenario = Scenario::begin();
+    let sim = SimEnv::new(2);
+    let (db, table) = load(&sim);
+    within_a_minute("a database without room", move || {
+        let used: u64 = sim.list_raw().iter().map(|(_, bytes)| bytes).sum();
+        sim.faults().space_bytes(Some(used));
+        let (put, error) = fill(&db, &table, ROWS);
+        println!("after {put} rows: {error}");
+        assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
+        assert!(db.stats().poisoned.is_none(), "{:?}", db.stats().poisoned);
+        all_are_right(&db, &table, ROWS + put, 0);
+        sim.faults().space_bytes(None);
+        for batch in 0..ROWS / 100 {
+            put_batch(&db, &table, batch * 100..batch * 100 + 100, 1).unwrap();
+        }
+        all_are_right(&db, &table, ROWS + put, ROWS);
+        drop(table);
+        db.close().unwrap();
+    });
+}
