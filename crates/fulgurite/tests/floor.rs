@@ -1,7 +1,7 @@
 //! The least legal memory budget, with more of everything than it has room for: this process counts its allocations.
 //!
 //! One scenario runs at a time, since all share the allocator. `FULGURITE_FLOOR_FULL=1` runs the full sizes; each test prints
-//! what was allocated at most, and what `stats()` counted at most.
+//! the most bytes that were allocated, and that `stats()` counted.
 
 mod common;
 

@@ -94,7 +94,7 @@ fn a_budget_above_the_machine_opens_with_a_warning() {
     }
 }
 
-/// It is written ahead, or refused: what it takes is the program's own copy, and what the engine reads.
+/// It is written ahead, or refused: the memory that it takes is the copy of the program, and the bytes that the engine reads.
 #[test]
 fn a_value_longer_than_the_budget() {
     const LONG: usize = 40 * MIB;

@@ -65,7 +65,7 @@ impl Scenario {
         Scenario { _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// What is allocated.
+    /// The allocated bytes.
     pub fn allocated(&self) -> usize {
         ALLOCATED.load(Relaxed)
     }
