@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fulgurite::{Database, Durability, Options};
+use fulgurite::{Database, Durability, MemoryStats, Options};
 
 pub const MIB: usize = 1 << 20;
 
@@ -65,7 +65,7 @@ impl Scenario {
         Scenario { _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// The allocated bytes.
+    /// How many bytes are allocated.
     pub fn allocated(&self) -> usize {
         ALLOCATED.load(Relaxed)
     }
@@ -82,26 +82,33 @@ impl Scenario {
         println!(
             "{what}: {:.1} MiB allocated at most, {:.1} counted, allowed {:.1}; {} ms",
             mib(peak),
-            mib(counted),
+            mib(counted.total_bytes() as usize),
             mib(allowed),
             (now_ns() - start_ns) / 1_000_000
         );
-        assert!(peak <= allowed, "{what}: {peak} bytes were allocated, {:?}", db.stats().memory);
+        assert!(
+            peak <= allowed,
+            "{what}: {peak} bytes were allocated; {counted:?}, now {:?}",
+            db.stats().memory
+        );
         result
     }
 }
 
-/// Does `work`; returns the most that `stats()` counted meanwhile, too.
-fn with_counted<T>(db: &Database, work: impl FnOnce() -> T) -> (T, usize) {
+/// Does `work`; returns what `stats()` counted when that was most, too.
+fn with_counted<T>(db: &Database, work: impl FnOnce() -> T) -> (T, MemoryStats) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
-            let mut peak = 0;
+            let mut most = MemoryStats::default();
             while !done.load(Relaxed) {
-                peak = peak.max(db.stats().memory.total_bytes());
+                let memory = db.stats().memory;
+                if memory.total_bytes() > most.total_bytes() {
+                    most = memory;
+                }
                 std::thread::park_timeout(Duration::from_millis(20));
             }
-            peak as usize
+            most
         });
         struct Done<'a>(&'a AtomicBool);
         impl Drop for Done<'_> {
