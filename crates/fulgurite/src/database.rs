@@ -41,7 +41,7 @@ use crate::{Error, Isolation, Options, Result, Table, Ticket};
 /// std::thread::spawn(move || other_handle.table("users")?.put("alice", "1").map(|_| ())).join().unwrap()?;
 /// assert_eq!(users.get("alice")?.unwrap(), "1");
 /// drop(users);
-/// db.close()?;                                        // with a checkpoint: the next open replays nothing
+/// db.close()?;                                        // with a checkpoint (`Options::close_timeout`)
 /// # Ok(())
 /// # }
 /// ```
@@ -492,7 +492,9 @@ impl Database {
 
     /// Closes the database with a checkpoint, for all handles: operations on every other handle, transaction, snapshot
     /// and range fail with [`Error::Closed`] from then on. A concurrent commit is durable or refused. Waits for a
-    /// checkpoint that is being written, and for a close that another thread has begun.
+    /// checkpoint that is being written, and for a close that another thread has begun. Where memtables cannot be merged
+    /// within [`Options::close_timeout`] it writes no checkpoint, and the next open replays the log; a checkpoint that
+    /// another thread writes fails with [`Error::Closed`] then.
     ///
     /// Any thread may close, also in a callback of a [`Ticket`], which may run on a thread of the database itself.
     ///

@@ -94,6 +94,7 @@ impl Closer {
     }
 
     fn close_once(&self) -> Result<()> {
+        self.engine.bound_merging();
         let background = self.background.lock().take();
         if let Some(background) = background {
             background.stop();

@@ -366,6 +366,24 @@ impl Engine {
         Ok(())
     }
 
+    /// A close begins: from [`Options::close_timeout`](crate::Options::close_timeout) on merges give up.
+    pub fn bound_merging(&self) {
+        let unmerged_bytes = self.tables.active().sum(|table| table.index.memtables().bytes());
+        self.merger.give_up_after(self.options.close_timeout, unmerged_bytes);
+    }
+
+    /// The checkpoint of a close, unless merging takes too long.
+    fn last_checkpoint(&self) -> Result<()> {
+        let outcome = self.checkpoint();
+        if matches!(outcome, Err(Error::Closed)) && self.merger.gives_up() {
+            let log_bytes = self.growth.uncovered().total();
+            let path = self.files.path.display();
+            tracing::info!(%path, log_bytes, "closing without a checkpoint: the next opening replays the log");
+            return Ok(());
+        }
+        outcome.map(|_| ())
+    }
+
     /// Closes the database: writes a last checkpoint, closes the log, and notes its end in the superblock. The caller
     /// has stopped the merger.
     pub fn close_once(&self) -> Result<()> {
@@ -374,7 +392,7 @@ impl Engine {
             self.files.unlock();
             return Ok(());
         }
-        let outcome = if self.log.poisoned().is_none() { self.checkpoint().map(|_| ()) } else { Ok(()) };
+        let outcome = if self.log.poisoned().is_none() { self.last_checkpoint() } else { Ok(()) };
         {
             // Waits for a running checkpoint; a later one reads the flag under the lock.
             let _checkpointer = self.checkpointer.lock();

@@ -64,6 +64,8 @@ pub(crate) struct Merger {
     merged: Condvar,
     /// Whether the database is closed. A merge holds it for reading, the closer for writing.
     has_ended: RwLock<bool>,
+    /// When merges give up, by the monotonic clock: a close has begun, and the log keeps the rest.
+    gives_up_at_ns: AtomicU64,
     /// About how fast the last merges were, in bytes of memtables a second.
     bytes_per_second: AtomicU64,
     progress: Arc<Progress>,
@@ -76,6 +78,7 @@ impl Merger {
             waiting: Mutex::new(()),
             merged: Condvar::new(),
             has_ended: RwLock::new(false),
+            gives_up_at_ns: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(SPEED_ASSUMED),
             progress,
             env,
@@ -85,6 +88,28 @@ impl Merger {
     /// Ends merging: waits for the merges that run. Later ones return [`Error::Closed`].
     pub fn end(&self) {
         *self.has_ended.write() = true;
+    }
+
+    /// Has merges and purges return [`Error::Closed`] from the end of `limit` on, those that run too; from now on if it would
+    /// take them twice as long to merge `unmerged_bytes` of memtables.
+    pub fn give_up_after(&self, limit: Duration, unmerged_bytes: u64) {
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let left_ns = self.ns_to_merge(unmerged_bytes);
+        let limit_ns = if left_ns / 2 > limit_ns { 0 } else { limit_ns };
+        let at_ns = self.env.clock().monotonic_ns().saturating_add(limit_ns);
+        self.gives_up_at_ns.store(at_ns, Ordering::Relaxed);
+    }
+
+    /// Whether that time has come.
+    pub fn gives_up(&self) -> bool {
+        let at_ns = self.gives_up_at_ns.load(Ordering::Relaxed);
+        at_ns != u64::MAX && self.env.clock().monotonic_ns() >= at_ns
+    }
+
+    /// About how long it takes to merge so many bytes of memtables.
+    fn ns_to_merge(&self, bytes: u64) -> u64 {
+        let speed = self.bytes_per_second.load(Ordering::Relaxed).max(1);
+        u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(speed)).unwrap_or(u64::MAX)
     }
 
     /// Merges the immutable memtables of a table that end at or below `up_to` and the horizon; true if there was one.
@@ -101,7 +126,8 @@ impl Merger {
     /// The same for one memtable.
     pub fn merge_next(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
         let outcome = self.try_merge_next(table, horizon, up_to);
-        table.merging_failed.store(outcome.is_err(), Ordering::Release);
+        let has_failed = outcome.as_ref().is_err_and(|error| !matches!(error, Error::Closed));
+        table.merging_failed.store(has_failed, Ordering::Release);
         outcome
     }
 
@@ -117,15 +143,18 @@ impl Merger {
             return Ok(false);
         }
         let has_ended = self.has_ended.read();
-        if *has_ended {
+        if *has_ended || self.gives_up() {
             return Err(Error::Closed);
         }
         let start_ns = self.env.clock().monotonic_ns();
-        if table.index.merge_oldest(&horizon.prune_rules(table)).or_error()? {
+        let rules = horizon.prune_rules(table);
+        if table.index.merge_oldest_while(&rules, || !self.gives_up()).or_error()? {
             let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
             self.progress.merges.done(ns);
             self.progress.merged_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.note_speed(bytes, ns);
+        } else if self.gives_up() {
+            return Err(Error::Closed);
         } else if table.index.merging_has_ended() {
             return Ok(false);
         }
@@ -151,7 +180,6 @@ impl Merger {
     pub fn pressure(&self, table: &TableState, memtable_bytes_max: usize) -> Pressure {
         let memtables = table.index.memtables();
         let count = memtables.count();
-        let speed = self.bytes_per_second.load(Ordering::Relaxed).max(1);
         let bytes_max = memtable_bytes_max as u64;
         let room = if count > MEMTABLES_MAX {
             (MEMTABLES_MAX as u64 * bytes_max).saturating_sub(memtables.bytes())
@@ -161,9 +189,7 @@ impl Merger {
         };
         // The last memtable is for merges that take longer than expected, and for one that a checkpoint freezes early.
         let room_bytes = room.saturating_sub(bytes_max).max(room.min(bytes_max) / 8);
-        let left = u128::from(table.index.unmerged_bytes_of_oldest());
-        let left_ns = u64::try_from(left * 1_000_000_000 / u128::from(speed)).unwrap_or(u64::MAX);
-        Pressure { room_bytes, left_ns }
+        Pressure { room_bytes, left_ns: self.ns_to_merge(table.index.unmerged_bytes_of_oldest()) }
     }
 
     /// Sleeps until a memtable was merged, a short time at most, if it `has_to_wait`.

@@ -92,6 +92,13 @@ pub struct Options {
     /// A commit that takes this long, from its call to its acknowledgement, is reported (`tracing`, level INFO).
     /// [`Duration::MAX`] reports none. Default 1 s.
     pub slow_commit: Duration,
+    /// How long a close may take to merge memtables into their trees for its checkpoint. Where the data is much larger than
+    /// memory most merged rows wait for a read of their leaf, and a quarter of the budget may take a minute. Once this
+    /// time is over, or at once if twice as long would not do, the close only syncs the log, and the next open replays
+    /// what the last checkpoint does not cover: at most twice `checkpoint_log_bytes`, as after a crash.
+    /// [`Database::checkpoint`](crate::Database::checkpoint) before the close has no such bound. [`Duration::MAX`]: a
+    /// close merges everything. Default 5 s.
+    pub close_timeout: Duration,
     /// Run the threads that keep segments ready, merge and checkpoint. Without them the program has to call
     /// [`Database::maintain`](crate::Database::maintain), as deterministic tests do. Leave it alone elsewhere. Default
     /// true.
@@ -174,6 +181,7 @@ impl Default for Options {
             max_snapshot_age: None,
             conflict_retries_max: 100,
             slow_commit: Duration::from_secs(1),
+            close_timeout: Duration::from_secs(5),
             background: true,
             research: ResearchOptions::default(),
         }

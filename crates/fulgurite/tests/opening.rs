@@ -4,6 +4,7 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::PATH;
 use fulgurite::env::sim::{CrashKind, Loss};
@@ -99,6 +100,32 @@ fn a_clean_close_needs_no_replay() {
     assert_eq!(db.stats().checkpoint_covered, db.stats().visible);
     drop(db);
     assert_rows(&env);
+}
+
+/// `close_timeout`: what is not merged stays in the log.
+#[test]
+fn a_close_that_has_no_time_to_merge_is_replayed() {
+    let options = |close_timeout| Options { close_timeout, ..common::options() };
+    let mut env = with_rows(19, true);
+    let mut replays = 0;
+    for life in 0..20u64 {
+        let db = common::open_as(env.clone(), options(Duration::ZERO)).unwrap();
+        let table = db.open_table("t").unwrap();
+        // The eighth such opening writes a checkpoint itself (INV-CKPT-4).
+        replays += u64::from(db.stats().checkpoint_covered < db.stats().visible);
+        (0..life).for_each(|n| assert_eq!(table.get(n.to_be_bytes()).unwrap().unwrap(), [7; 3_000]));
+        table.put(life.to_be_bytes(), [7; 3_000]).unwrap();
+        table.delete_range(b"x".as_slice()..).unwrap();
+        drop(table);
+        db.close().unwrap();
+        let kind = if life % 2 == 0 { CrashKind::Kill } else { CrashKind::PowerCut };
+        env = env.crash(kind, life);
+        assert_rows(&env.crash(kind, life));
+    }
+    assert!((14..20).contains(&replays), "{replays}");
+    common::open_as(env.clone(), options(Duration::MAX)).unwrap().close().unwrap();
+    let db = open(&env).unwrap();
+    assert_eq!(db.stats().checkpoint_covered, db.stats().visible);
 }
 
 #[test]

@@ -327,7 +327,7 @@ impl Checkpointer {
             self.chain.note(table.id);
             let reads = &*self.shared.reads;
             merger.merge(table, reads, at.covered)?;
-            self.purges.purge(table, &reads.prune_rules(table), at.covered)?;
+            self.purges.purge(table, &reads.prune_rules(table), at.covered, merger)?;
             self.leave(table, &leaving);
             pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;

@@ -6,9 +6,10 @@ use fulgurite_index::PruneRules;
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_types::{Csn, KeySpan, TableId};
 
-use crate::Result;
 use crate::catalog::TableState;
 use crate::error::OrError;
+use crate::merger::Merger;
+use crate::{Error, Result};
 
 /// The purges of range tombstones by earlier checkpoints, by table, ascending.
 #[derive(Default)]
@@ -28,12 +29,25 @@ impl Purges {
 
     /// Purges the versions that range tombstones hide, for the checkpoint that covers `boundary`. All versions at or
     /// below the boundary are merged.
-    pub fn purge(&mut self, table: &TableState, rules: &PruneRules, boundary: Csn) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the merger gives up meanwhile. The range tombstones are not purged then.
+    pub fn purge(
+        &mut self,
+        table: &TableState,
+        rules: &PruneRules,
+        boundary: Csn,
+        merger: &Merger,
+    ) -> Result<()> {
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
         let purges = self.0.entry(table.id).or_default();
         let purged_up_to = purges.last().map_or(Csn::ZERO, |purge| purge.up_to);
         let fresh = table.index.range_deletes().list(purged_up_to, oldest);
-        unions(&fresh).into_iter().try_for_each(|range| table.index.purge(range, rules)).or_error()?;
+        for range in unions(&fresh) {
+            if !table.index.purge_while(range, rules, || !merger.gives_up()).or_error()? {
+                return Err(Error::Closed);
+            }
+        }
         if !fresh.is_empty() {
             purges.push(Purge { up_to: oldest, covered: boundary });
         }

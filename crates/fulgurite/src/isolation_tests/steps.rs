@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_types::TableId;
 use parking_lot::Mutex;
 
 use super::support::{Random, open};
-use crate::{Database, Options};
+use crate::{Database, Error, Options};
 
 const TABLES: [&str; 3] = ["a", "b", "c"];
 const KEYS: u64 = 3_000;
@@ -83,6 +84,14 @@ impl World {
         (0..random.below(6)).for_each(|_| _ = self.db.engine().evict_round().unwrap());
     }
 
+    /// Commits that the close finds unmerged, unless merges gave up before.
+    fn work_before_merges_give_up(&self) {
+        if !self.db.engine().merger.gives_up() {
+            self.work();
+            self.db.engine().merger.give_up_after(Duration::ZERO, 0);
+        }
+    }
+
     /// What a crash now leaves is all that was committed, and it is sound; also after another checkpoint, and a crash
     /// after that.
     fn crash(&self) {
@@ -137,8 +146,44 @@ fn life(seed: u64) {
     }
 }
 
+/// A close begins between two steps, and does not wait for merges.
+fn closes(seed: u64) {
+    let env = SimEnv::new(seed);
+    let db = open(&env, options());
+    let world = Arc::new(World { env, db, model: Mutex::new((Model::new(), Random(seed))) });
+    for _ in 0..1 + seed % 3 {
+        (0..5).for_each(|_| world.work());
+        world.db.checkpoint().unwrap();
+    }
+    (0..5).for_each(|_| world.work());
+    let between = Arc::downgrade(&world);
+    world.db.engine().hooks.set("checkpoint step", move || {
+        let world = between.upgrade().expect("the checkpoint runs in it");
+        let begins = world.model.lock().1.below(8) == 0;
+        if begins && !world.db.engine().merger.gives_up() {
+            world.work();
+            world.db.engine().merger.give_up_after(Duration::ZERO, 0);
+        }
+    });
+    match world.db.checkpoint() {
+        Ok(_) => world.work_before_merges_give_up(),
+        outcome => assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}"),
+    }
+    world.db.engine().hooks.clear();
+    world.db.clone().close().unwrap();
+    world.crash();
+}
+
+#[test]
+fn a_close_between_the_steps_of_a_checkpoint_loses_nothing() {
+    (1..=5 * seeds()).for_each(closes);
+}
+
 #[test]
 fn crashes_between_the_steps_of_a_checkpoint_lose_nothing() {
-    let seeds = std::env::var("FULGURITE_STEP_SEEDS").map_or(2, |seeds| seeds.parse().expect("a number"));
-    (1..=seeds).for_each(life);
+    (1..=seeds()).for_each(life);
+}
+
+fn seeds() -> u64 {
+    std::env::var("FULGURITE_STEP_SEEDS").map_or(2, |seeds| seeds.parse().expect("a number"))
 }

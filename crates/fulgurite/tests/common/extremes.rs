@@ -22,6 +22,7 @@ pub fn options(seed: u64) -> Options {
         transaction_bytes_max: one_of(&[2 << 20, 64 << 30]) as usize,
         conflict_retries_max: one_of(&[0, u32::MAX.into()]) as u32,
         direct_io: one_of(&[0, 1]) == 1,
+        close_timeout: [Duration::ZERO, Duration::MAX][one_of(&[0, 1]) as usize],
         background: false,
         research: ResearchOptions {
             mark_idle: Duration::from_secs(one_of(&[0, 3600])),

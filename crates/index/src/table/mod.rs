@@ -122,18 +122,31 @@ impl<S: Base> Table<S> {
 
     /// Prunes a range of the base, in steps.
     pub fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
+        self.purge_while(range, rules, || true).map(|_| ())
+    }
+
+    /// The same while it `goes_on`, which it asks after each step; returns whether it came to the end of the range.
+    pub fn purge_while(
+        &self,
+        range: KeySpan<&[u8]>,
+        rules: &PruneRules,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, IndexError> {
         let _held = self.merging.lock();
         if self.merging_has_ended() {
-            return Ok(());
+            return Ok(true);
         }
         let mut start = range.start.to_vec();
         while let Some(next) =
             self.base.purge_some(KeySpan::new(start.as_slice(), range.end), rules, STEP_BYTES)?
         {
             start = next;
+            if !goes_on() {
+                return Ok(false);
+            }
             self.base.memory().wait_for_room(LoadFor::Merge);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is
@@ -248,6 +261,16 @@ impl<S: Base> Table<S> {
     /// into the base, in steps, then drops it (INV-IDX-1). Returns whether it did. After an error the memtable is still
     /// there, and the merge may be repeated.
     pub fn merge_oldest(&self, rules: &PruneRules) -> Result<bool, IndexError> {
+        self.merge_oldest_while(rules, || true)
+    }
+
+    /// The same while it `goes_on`, which it asks after each step. If it ends before, the memtable is still there, as after
+    /// an error.
+    pub fn merge_oldest_while(
+        &self,
+        rules: &PruneRules,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, IndexError> {
         let _held = self.merging.lock();
         if self.merging_has_ended() {
             return Ok(false);
@@ -261,6 +284,9 @@ impl<S: Base> Table<S> {
             while source.peek_key().is_some() {
                 self.base.merge_some(&mut source, rules, STEP_BYTES)?;
                 self.merged_versions.store(source.taken(), Ordering::Relaxed);
+                if !goes_on() {
+                    return Ok(false);
+                }
                 self.base.memory().wait_for_room(LoadFor::Merge);
                 // Where all processors are busy, a commit whose write has ended gets one now, not at the system's next
                 // tick, which may be milliseconds away.
