@@ -98,6 +98,9 @@ pub struct Stats {
     /// How many snapshots and transactions were ended since the database was opened because they were older than
     /// [`Options::max_snapshot_age`](crate::Options::max_snapshot_age).
     pub snapshots_ended: u64,
+    /// Versions in the trees that newer ones of their keys replaced, kept by merges since the database was opened: open
+    /// snapshots see them, or their leaf was not merged since. Those in memtables and of dropped tables are not in it.
+    pub superseded_versions: u64,
     /// The CSN of the oldest of them.
     pub oldest_snapshot: Option<Csn>,
     /// How long the one that was taken first has been open. The versions that it sees stay on disk. It may be above
@@ -366,6 +369,7 @@ impl Stats {
             oldest_snapshot: snapshots.first().copied(),
             snapshots: open,
             snapshots_ended: engine.reads.snapshots.ended(),
+            superseded_versions: engine.memory.index.superseded_versions(),
             oldest_snapshot_age,
             gets: engine.counters.gets.read(),
             scans: engine.counters.scans.read(),

@@ -19,6 +19,14 @@ impl LogNodeStore {
     }
 }
 
+fn bulk_kind(kind: NodeKind) -> BulkKind {
+    match kind {
+        NodeKind::Internal => BulkKind::InternalNode,
+        NodeKind::Leaf => BulkKind::LeafNode,
+        NodeKind::LeafDelta => BulkKind::LeafDelta,
+    }
+}
+
 impl NodeStore for LogNodeStore {
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
         let record = self.log.read_bulk(lsn)?;
@@ -29,12 +37,11 @@ impl NodeStore for LogNodeStore {
     }
 
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
-        let kind = match kind {
-            NodeKind::Internal => BulkKind::InternalNode,
-            NodeKind::Leaf => BulkKind::LeafNode,
-            NodeKind::LeafDelta => BulkKind::LeafDelta,
-        };
-        Ok(self.log.append_bulk(kind, &[body])?)
+        Ok(self.log.append_bulk(bulk_kind(kind), &[body])?)
+    }
+
+    fn write_node_to_evict(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
+        Ok(self.log.append_bulk_beside_reserve(bulk_kind(kind), &[body])?)
     }
 
     fn memory(&self) -> Option<&Arc<IndexMemory>> {

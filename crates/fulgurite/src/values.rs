@@ -68,9 +68,21 @@ impl Values {
 
     fn read_for(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Arc<ValueBytes>> {
         self.cache.memory().wait_for_room(LoadFor::Read);
-        let bytes = read_value(&self.log, table, key, csn, payload);
-        let bytes = bytes.map_err(|error| self.in_table(table, error))?;
-        Ok(ValueBytes::new(bytes, self.cache.memory()))
+        let value = decode(table, key, csn, payload).and_then(|at| self.read_at(table, key, &at, Some(csn)));
+        value.map_err(|error| self.in_table(table, error))
+    }
+
+    /// A value's bytes count from before they are read.
+    fn read_at(
+        &self,
+        table: TableId,
+        key: &[u8],
+        at: &OutOfLine,
+        csn: Option<Csn>,
+    ) -> Result<Arc<ValueBytes>> {
+        ValueBytes::filled(size_class(at.len as usize), self.cache.memory(), |bytes| {
+            read(&self.log, table, key, at, csn, bytes)
+        })
     }
 
     /// A value in a leaf or in a memtable, which it keeps there. A short one is copied out where memory is scarce: a program may hold
@@ -98,8 +110,8 @@ impl Values {
 
     /// Reads a value that a transaction itself wrote ahead, and verifies its checksum.
     pub fn read_own(&self, table: TableId, key: &[u8], at: &OutOfLine) -> Result<Value> {
-        let bytes = read(&self.log, table, key, at, None).map_err(|error| self.in_table(table, error))?;
-        Ok(of_bytes(ValueBytes::new(bytes, self.cache.memory())))
+        let value = self.read_at(table, key, at, None);
+        value.map(of_bytes).map_err(|error| self.in_table(table, error))
     }
 
     #[cold]
@@ -117,24 +129,37 @@ fn of_bytes(bytes: Arc<ValueBytes>) -> Value {
 
 /// Reads the value that commit `csn` gave to `key`, and verifies its checksum.
 pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Vec<u8>> {
-    let at = OutOfLine::decode(payload).map_err(|error| {
-        let what = format!("the extents of a value in table {table} do not decode: {error}");
-        Damage::new(what).of_key(key).of_commit(csn)
-    })?;
-    read(log, table, key, &at, Some(csn))
+    let at = decode(table, key, csn, payload)?;
+    let mut bytes = Vec::with_capacity(at.len as usize);
+    read(log, table, key, &at, Some(csn), &mut bytes)?;
+    Ok(bytes)
 }
 
-/// `csn` is `None` for a value that a transaction, which has no number yet, wrote ahead.
-fn read(log: &Log, table: TableId, key: &[u8], at: &OutOfLine, csn: Option<Csn>) -> Result<Vec<u8>> {
+fn decode(table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<OutOfLine> {
+    OutOfLine::decode(payload).map_err(|error| {
+        let what = format!("the extents of a value in table {table} do not decode: {error}");
+        Damage::new(what).of_key(key).of_commit(csn).into()
+    })
+}
+
+/// Appends the value to `bytes`, which have room for it. `csn` is `None` for a value that a transaction, which has no number
+/// yet, wrote ahead.
+fn read(
+    log: &Log,
+    table: TableId,
+    key: &[u8],
+    at: &OutOfLine,
+    csn: Option<Csn>,
+    bytes: &mut Vec<u8>,
+) -> Result<()> {
     let failed = |error| damaged(log, key, at, csn, error);
-    let mut bytes = Vec::with_capacity(size_class(at.len as usize));
     for extent in &at.extents {
         let chunk = log.read_bytes(extent.lsn, extent.len).map_err(|error| failed(Some((extent, error))))?;
         bytes.extend_from_slice(&chunk);
     }
-    let checksum = value_checksum(table, key, &[&bytes]);
+    let checksum = value_checksum(table, key, &[bytes.as_slice()]);
     let checksum = csn.map_or(checksum, |csn| seal_checksum(checksum, csn));
-    if checksum == at.checksum { Ok(bytes) } else { Err(failed(None)) }
+    if checksum == at.checksum { Ok(()) } else { Err(failed(None)) }
 }
 
 /// Why a value cannot be read: `error` stopped the read of an extent, or the whole value fails its checksum. The

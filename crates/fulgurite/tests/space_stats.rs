@@ -204,3 +204,30 @@ fn a_small_database_takes_little_space() {
     // checkpoint_log_bytes is 1 MiB here: segments of the smallest size are enough.
     assert!(stats.segment_bytes < 16 << 20, "{:#?}", stats.space);
 }
+
+/// Old versions that only snapshots see are counted, until merges have removed them or their table is gone.
+#[test]
+fn superseded_versions_are_counted() {
+    let db = common::open(SimEnv::new(9)).unwrap();
+    let table = db.table("rows").unwrap();
+    let overwrite = |round: u8| {
+        (0..1_000u64).for_each(|n| _ = table.put(n.to_be_bytes(), [round; 20]).unwrap());
+        db.checkpoint().unwrap();
+        db.stats().superseded_versions
+    };
+    assert_eq!([overwrite(0), overwrite(1)], [0, 0]);
+    let first = db.snapshot();
+    assert_eq!([overwrite(2), overwrite(3)], [1_000, 1_000]);
+    let second = db.snapshot();
+    assert_eq!(overwrite(4), 2_000);
+    drop(first);
+    assert_eq!(overwrite(5), 1_000);
+    drop(second);
+    assert_eq!(overwrite(6), 0);
+    let third = db.snapshot();
+    assert_eq!(overwrite(7), 1_000);
+    drop(third);
+    db.drop_table("rows").unwrap();
+    db.checkpoint().unwrap();
+    assert_eq!(db.stats().superseded_versions, 0);
+}

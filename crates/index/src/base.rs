@@ -17,6 +17,11 @@ pub trait NodeStore: Send + Sync {
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError>;
     /// Appends a node record and returns its LSN. Durable once a checkpoint has synced the stream.
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError>;
+    /// The same for a node that is written to be evicted. An error costs no more than memory: a store may refuse it to keep
+    /// room for checkpoints.
+    fn write_node_to_evict(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
+        self.write_node(kind, body)
+    }
     /// Where the trees of this store, and the memtables over them, count their memory together; `None`: each tree for itself.
     fn memory(&self) -> Option<&Arc<IndexMemory>> {
         None

@@ -10,7 +10,7 @@
 //! reader holds no lock and no epoch over it; a merge holds the lock for merging of its table, which eviction does not take.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ pub struct IndexMemory {
     memtables: AtomicUsize,
     tombstones: AtomicUsize,
     others: AtomicUsize,
+    superseded: AtomicI64,
     /// How many nodes are in slots of trees.
     in_memory: AtomicIsize,
     /// How many of them are leaves that were not read since they were loaded.
@@ -81,6 +82,18 @@ impl Default for Budget {
             waker: OnceLock::new(),
             clock: OnceLock::new(),
         }
+    }
+}
+
+/// About the bytes of a record while it is read.
+const READ_BYTES: usize = 8 << 10;
+
+/// A node that is read from disk, until it is charged itself.
+pub(crate) struct ReadCharge<'a>(&'a IndexMemory);
+
+impl Drop for ReadCharge<'_> {
+    fn drop(&mut self) {
+        self.0.nodes.fetch_sub(READ_BYTES, Ordering::Relaxed);
     }
 }
 
@@ -265,6 +278,22 @@ impl IndexMemory {
     /// The nodes that were loaded from disk.
     pub fn node_loads(&self) -> NodeLoads {
         self.counters.loads()
+    }
+
+    /// Versions that merges have left in leaves although newer ones of their keys replaced them: for open snapshots, or until
+    /// their leaf is merged again.
+    pub fn superseded_versions(&self) -> u64 {
+        u64::try_from(self.superseded.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn superseded(&self) -> &AtomicI64 {
+        &self.superseded
+    }
+
+    /// A node is read from disk: its record counts as a node meanwhile.
+    pub(crate) fn begin_read(&self) -> ReadCharge<'_> {
+        self.nodes.fetch_add(READ_BYTES, Ordering::Relaxed);
+        ReadCharge(self)
     }
 
     /// A node was loaded from disk.

@@ -19,6 +19,7 @@ pub struct WriteOut {
     /// How often the steps went over all leaves, or over all inner nodes.
     rounds: u32,
     is_room_scarce: bool,
+    evicts: bool,
     pub(crate) records_written: [u64; 4],
 }
 
@@ -31,6 +32,15 @@ impl WriteOut {
 
     pub(crate) fn new(number: u64) -> WriteOut {
         WriteOut { number, position: Some(Vec::new()), ..WriteOut::default() }
+    }
+
+    /// The pass of an eviction.
+    pub(crate) fn to_evict(number: u64) -> WriteOut {
+        WriteOut { evicts: true, ..WriteOut::new(number) }
+    }
+
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts
     }
 
     /// Tells the pass whether room is scarce. While it is, a leaf delta record is smaller than a quarter of the leaf: what

@@ -21,9 +21,30 @@ pub struct ValueBytes {
 impl ValueBytes {
     /// Charges the bytes.
     pub fn new(bytes: Vec<u8>, memory: &Arc<IndexMemory>) -> Arc<ValueBytes> {
+        Arc::new(ValueBytes::charged(bytes, memory))
+    }
+
+    /// Charges `capacity` bytes before `fill` appends so many of them at most.
+    ///
+    /// # Errors
+    /// Those of `fill`. The charge ends.
+    pub fn filled<E>(
+        capacity: usize,
+        memory: &Arc<IndexMemory>,
+        fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Arc<ValueBytes>, E> {
+        let mut value = ValueBytes::charged(Vec::with_capacity(capacity), memory);
+        memory.look();
+        let charged = value.bytes.capacity();
+        let filled = fill(&mut value.bytes);
+        assert_eq!(value.bytes.capacity(), charged, "a value is longer than it said");
+        filled.map(|()| Arc::new(value))
+    }
+
+    fn charged(bytes: Vec<u8>, memory: &Arc<IndexMemory>) -> ValueBytes {
         let value = ValueBytes { bytes, is_placed: AtomicBool::new(false), memory: Arc::clone(memory) };
         memory.values().fetch_add(value.memory_bytes(), Ordering::Relaxed);
-        Arc::new(value)
+        value
     }
 
     /// All that is allocated for it.
@@ -60,5 +81,26 @@ impl Drop for ValueBytes {
     fn drop(&mut self) {
         self.set_placed(false);
         self.memory.values().fetch_sub(self.memory_bytes(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_charged_before_it_is_read_until_the_last_reference_is_dropped() {
+        let memory = Arc::new(IndexMemory::default());
+        let value = ValueBytes::filled(1000, &memory, |bytes| {
+            assert!(memory.value_bytes() >= 1000 && memory.lent_bytes() >= 1000);
+            bytes.extend_from_slice(&[7; 900]);
+            Ok::<_, ()>(())
+        });
+        let value = value.unwrap();
+        assert_eq!((&value[..], memory.value_bytes()), (&[7; 900][..], value.memory_bytes()));
+        drop(value);
+        assert_eq!(memory.value_bytes(), 0);
+        assert!(matches!(ValueBytes::filled(1000, &memory, |_| Err("damaged")), Err("damaged")));
+        assert_eq!(memory.value_bytes(), 0);
     }
 }

@@ -148,6 +148,7 @@ impl BulkStream {
         &self,
         kind: BulkKind,
         pieces: &[&[u8]],
+        reserve: bool,
         on_append: impl FnOnce(Lsn),
         next: impl FnOnce(&NextWanted) -> Result<NextSegment, LogError>,
     ) -> Result<Appended, LogError> {
@@ -164,8 +165,8 @@ impl BulkStream {
         let bytes = bulk_record_bytes(body_bytes);
         let mut state = self.state.lock();
         self.shared.check_usable()?;
-        // INV-LOG-18: chunks that users write ahead take nothing of the reserve, which is for checkpoints.
-        let reserve = kind != BulkKind::Chunk;
+        // INV-LOG-18: chunks that users write ahead, and nodes that are written to be evicted, take nothing of the reserve, which
+        // is for checkpoints.
         let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
         if state.room() < bytes || (is_for_checkpoints && !reserve) {
             let bytes_min = SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes;
@@ -336,7 +337,15 @@ impl Log {
     /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was appended. [`LogError::Poisoned`],
     /// [`LogError::Closed`]: reopen.
     pub fn append_bulk(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
-        self.append_record(kind, pieces, |_| ()).map(|appended| appended.lsn)
+        self.append_record(kind, pieces, true, |_| ()).map(|appended| appended.lsn)
+    }
+
+    /// The same, but takes nothing of the files that the log keeps for checkpoints on a full disk: it fails before.
+    ///
+    /// # Errors
+    /// As [`Log::append_bulk`].
+    pub fn append_bulk_beside_reserve(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
+        self.append_record(kind, pieces, false, |_| ()).map(|appended| appended.lsn)
     }
 
     /// [`Log::append_bulk`]. Calls `on_append` with the record's LSN while its segment cannot be freed yet.
@@ -344,9 +353,10 @@ impl Log {
         &self,
         kind: BulkKind,
         pieces: &[&[u8]],
+        reserve: bool,
         on_append: impl FnOnce(Lsn),
     ) -> Result<Appended, LogError> {
-        self.bulk.append(kind, pieces, on_append, |wanted| {
+        self.bulk.append(kind, pieces, reserve, on_append, |wanted| {
             let durable = self.stream.durable_csn();
             Ok(NextSegment { segment: self.stream.segment_for_bulk(wanted, durable)?, durable })
         })

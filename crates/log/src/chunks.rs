@@ -29,7 +29,7 @@ impl Log {
         spill.encode(&mut head);
         head.extend_from_slice(&ordinal.to_le_bytes());
         let on_append = |record: Lsn| on_segment(record.segment());
-        let record = self.append_record(BulkKind::Chunk, &[&head, bytes], on_append)?;
+        let record = self.append_record(BulkKind::Chunk, &[&head, bytes], false, on_append)?;
         Ok((record.lsn.advance(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES), record.mark))
     }
 

@@ -93,6 +93,7 @@ fn snapshots_json(stats: &Stats) -> Value {
         "open": stats.snapshots,
         "oldest_s": stats.oldest_snapshot_age.map(|age| age.as_secs()),
         "ended": stats.snapshots_ended,
+        "superseded_versions": stats.superseded_versions,
     })
 }
 
@@ -196,6 +197,7 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     let oldest = oldest_s.map_or("open now".into(), |s| format!("open now, the oldest for {}", duration(s)));
     row("snapshots", number(stats.snapshots), &oldest);
     row("ended snapshots", number(stats.snapshots_ended), "because they were older than max_snapshot_age");
+    row("old versions", number(stats.superseded_versions), "that merges kept in trees, for snapshots");
     row("recent versions", number(stats.memtable_entries), "not merged into trees yet");
     row("their memory", size(stats.memtable_bytes), "");
     stat_memory::rows(&stats.memory, &mut row);

@@ -72,7 +72,7 @@ impl Tree {
                 return Ok(evicted);
             }
             maintenance.passes += 1;
-            (evicted, picked, WriteOut::new(maintenance.passes))
+            (evicted, picked, WriteOut::to_evict(maintenance.passes))
         };
         pass.set_scarce_room(step.scarce_room);
         let outcome = self.write_step(&picked, &mut pass);

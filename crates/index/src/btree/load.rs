@@ -113,6 +113,7 @@ impl Nodes {
     /// The node whose newest record is at `lsn`, read from the store.
     pub(crate) fn read(&self, lsn: Lsn, fences: &Fences<'_>) -> Result<Node, IndexError> {
         let corrupt = |lsn| move |error: DecodeError| IndexError::decode(self.table, lsn, error);
+        let _reading = self.residency.memory().begin_read();
         let body = self.read_body(lsn)?;
         let header = Header::decode(&body).map_err(corrupt(lsn))?;
         match header.kind {

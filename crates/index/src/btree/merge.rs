@@ -158,6 +158,7 @@ impl Tree {
         let mut merger = Merger { tree: self, work, leaves, pending, may_load, has_restructured: false };
         let result = merger.merge_root().and_then(|()| merger.shrink_root());
         self.nodes.len.add(merger.leaves.added);
+        self.nodes.superseded.add(merger.leaves.superseded);
         result.map(|()| merger.work)
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct LeafMerger<'a> {
     pub touched: Vec<u8>,
     /// How many versions were added, minus those removed.
     pub added: i64,
+    /// The same of versions that are not their key's newest.
+    pub superseded: i64,
 }
 
 impl<'a> LeafMerger<'a> {
@@ -37,6 +39,7 @@ impl<'a> LeafMerger<'a> {
             merged: Vec::new(),
             touched: Vec::new(),
             added: 0,
+            superseded: 0,
         }
     }
 
@@ -149,7 +152,9 @@ impl<'a> LeafMerger<'a> {
                 .all(|(index, version)| leaf.entry(index).csn == version.csn);
         if !is_same {
             push_key(&mut self.touched, key);
+            let superseded = |versions: usize| versions.saturating_sub(1) as i64;
             self.added += versions.len() as i64 - group.len() as i64;
+            self.superseded += superseded(versions.len()) - superseded(group.len());
         }
         self.writer.push(key, versions);
     }

@@ -123,8 +123,9 @@ impl BTree {
     pub fn leave_store(&self) {
         // Between a change of the dirty bytes of the tree and of the store, the store's would go wrong for good.
         let _maintenance = self.tree.maintenance.lock();
-        let Nodes { table, residency, .. } = &self.tree.nodes;
+        let Nodes { table, residency, superseded, .. } = &self.tree.nodes;
         residency.leave();
+        superseded.leave();
         // Eviction does not come here any more, and a program may keep its handle of the table for long.
         let root = &self.tree.root;
         root.replace(Node::leaf(Leaf::empty(*table), residency));

@@ -24,7 +24,7 @@ impl Tree {
         inner: &Inner,
         lsns: impl ExactSizeIterator<Item = Lsn>,
         is_root: bool,
-        pass: u64,
+        pass: &WriteOut,
     ) -> Result<Written, IndexError> {
         let entries = if is_root { self.nodes.len.get() } else { 0 };
         self.write_whole(NodeKind::Internal, &inner.encode(entries, lsns), Vec::new(), pass)
@@ -48,7 +48,7 @@ impl Tree {
         }
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
-        self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass.number)
+        self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)
     }
 
     fn write_whole(
@@ -56,13 +56,13 @@ impl Tree {
         kind: NodeKind,
         body: &[u8],
         mut counted: Vec<AccountChange>,
-        pass: u64,
+        pass: &WriteOut,
     ) -> Result<Written, IndexError> {
-        let full = self.write(kind, body)?;
+        let full = self.write(kind, body, pass)?;
         let full_bytes = self.nodes.store.node_bytes(body.len());
         count(&mut counted, full.segment(), i64::from(full_bytes));
         let changed = Changed::Keys(Vec::new());
-        let disk = DiskState { full, full_bytes, deltas: 0, changed, counted, pass };
+        let disk = DiskState { full, full_bytes, deltas: 0, changed, counted, pass: pass.number };
         Ok(Written { kind, lsn: full, disk })
     }
 
@@ -87,7 +87,7 @@ impl Tree {
         if !fits || !self.options.delta_rule.prefers_delta(&shape) {
             return Ok(None);
         }
-        let lsn = self.write(NodeKind::LeafDelta, &delta.body)?;
+        let lsn = self.write(NodeKind::LeafDelta, &delta.body, pass)?;
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
         count(&mut counted, last.full.segment(), i64::from(last.full_bytes));
@@ -98,8 +98,11 @@ impl Tree {
         Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, disk }))
     }
 
-    fn write(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, IndexError> {
+    fn write(&self, kind: NodeKind, body: &[u8], pass: &WriteOut) -> Result<Lsn, IndexError> {
         let failed = |source| IndexError::Store { table: self.nodes.table, lsn: Lsn::NULL, source };
-        self.nodes.store.write_node(kind, body).map_err(failed)
+        let store = &self.nodes.store;
+        let written =
+            if pass.evicts() { store.write_node_to_evict(kind, body) } else { store.write_node(kind, body) };
+        written.map_err(failed)
     }
 }

@@ -12,7 +12,7 @@ use super::node::leaf::Leaf;
 use super::options::BTreeOptions;
 use super::slot::{Node, Residency, Slot};
 use super::write_out::Pending;
-use crate::NodeStore;
+use crate::{IndexMemory, NodeStore};
 
 /// A tree: what its handles and cursors share. Readers use `root` and `nodes`; the thread that changes the tree holds
 /// `maintenance` meanwhile.
@@ -34,6 +34,7 @@ pub(crate) struct Nodes {
     pub residency: Arc<Residency>,
     pub loads: Loads,
     pub len: LenEstimate,
+    pub superseded: Superseded,
 }
 
 /// The state that only the thread that changes the tree uses.
@@ -62,7 +63,8 @@ impl Tree {
             root_slot.set_clean();
         }
         let (loads, len) = (Loads::default(), LenEstimate::new(root.is_null()));
-        let nodes = Nodes { table, store, residency, loads, len };
+        let superseded = Superseded::new(residency.memory());
+        let nodes = Nodes { table, store, residency, loads, len, superseded };
         Tree {
             root: Arc::new(root_slot),
             nodes,
@@ -71,6 +73,38 @@ impl Tree {
             unreported: AtomicU64::new(0),
             ending: Mutex::new(()),
         }
+    }
+}
+
+/// How many versions merges have left in a tree's leaves that newer ones of their keys replaced; those of former openings
+/// do not count. Counted in the store's memory, too, as long as the tree is in use.
+pub(crate) struct Superseded {
+    versions: AtomicI64,
+    memory: Arc<IndexMemory>,
+}
+
+impl Superseded {
+    fn new(memory: &Arc<IndexMemory>) -> Superseded {
+        Superseded { versions: AtomicI64::new(0), memory: Arc::clone(memory) }
+    }
+
+    pub(crate) fn add(&self, versions: i64) {
+        if versions != 0 {
+            self.versions.fetch_add(versions, Ordering::Relaxed);
+            self.memory.superseded().fetch_add(versions, Ordering::Relaxed);
+        }
+    }
+
+    /// The tree is out of use.
+    pub(crate) fn leave(&self) {
+        let versions = self.versions.swap(0, Ordering::Relaxed);
+        self.memory.superseded().fetch_sub(versions, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Superseded {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

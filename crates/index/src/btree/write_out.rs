@@ -283,7 +283,7 @@ impl Tree {
                 Node::Inner(inner) => {
                     let lsns = picked.named.iter().map(|named| named.lsn(&written));
                     let is_root = Arc::ptr_eq(&picked.slot, &self.root);
-                    self.write_inner(inner, lsns, is_root, pass.number)
+                    self.write_inner(inner, lsns, is_root, pass)
                 }
             };
             match record {

@@ -285,7 +285,17 @@ fn a_full_disk_takes_a_new_epoch_from_the_reserve() {
 }
 
 #[test]
-fn what_is_written_ahead_takes_nothing_of_the_reserve() {
+fn what_is_written_ahead_or_evicted_takes_nothing_of_the_reserve() {
+    let chunk = [7; 2000];
+    takes_nothing_of_the_reserve(|log, ordinal| {
+        log.append_chunk(log.new_spill(), ordinal, &chunk, |_| ()).map(|_| ())
+    });
+    takes_nothing_of_the_reserve(|log, _| {
+        log.append_bulk_beside_reserve(BulkKind::LeafNode, &[&chunk]).map(|_| ())
+    });
+}
+
+fn takes_nothing_of_the_reserve(append: impl Fn(&Log, u32) -> Result<(), LogError>) {
     let env = SimEnv::new(1);
     let log = create(&env);
     while log.maintain().expect("nothing fails") {}
@@ -294,7 +304,7 @@ fn what_is_written_ahead_takes_nothing_of_the_reserve() {
     let mut ordinal = 0;
     let mut append = || {
         ordinal += 1;
-        log.append_chunk(log.new_spill(), ordinal, &chunk, |_| ()).map(|_| ())
+        append(&log, ordinal)
     };
     while append().is_ok() {}
     assert_eq!(reserve(&log), 4);
