@@ -70,6 +70,9 @@ const LOOK_NS: u64 = 10_000_000;
 /// ... so of many tables it takes one part in so many of the time at most, however many of them are written out.
 const LOOK_SHARE: u64 = 10;
 
+/// A segment takes this part of the memory budget at most: recovery reads up to two whole ones.
+const BUDGET_SHARE: u64 = 8;
+
 /// Writes checkpoints, and says when one is due.
 pub(crate) struct Checkpointer {
     /// The log that no checkpoint covers.
@@ -208,11 +211,14 @@ impl Checkpointer {
         due_bytes(growth.share(), tables.dirty_bytes() + unmerged)
     }
 
-    /// Bounds the segments that the log makes next by what the database writes.
+    /// Bounds the segments that the log makes next by what the database writes, and by the memory budget, if there is one.
     pub fn bound_segments(&self) {
-        let Shared { progress, log, .. } = &self.shared;
+        let Shared { progress, log, tables, .. } = &self.shared;
         let live_bytes = progress.live_bytes.load(Ordering::Acquire);
-        log.bound_segments(self.segment_size.bytes_max(self.due_bytes(), live_bytes));
+        let bytes_max = self.segment_size.bytes_max(self.due_bytes(), live_bytes);
+        let budget = tables.memory().budget_bytes() as u64;
+        let in_budget = if budget == 0 { u64::MAX } else { budget / BUDGET_SHARE };
+        log.bound_segments(bytes_max.min(in_budget));
     }
 
     /// Writes a checkpoint: afterwards opening replays only the commits since it began.
