@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{self as epoch, Guard};
-use crossbeam_utils::CachePadded;
 use fulgurite_types::Lsn;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -86,7 +85,7 @@ fn drop_through_epoch(node: Node) {
 #[derive(Debug, Default)]
 pub(crate) struct Residency {
     memory: Arc<IndexMemory>,
-    counts: CachePadded<Counts>,
+    counts: Counts,
 }
 
 #[derive(Debug, Default)]

@@ -66,6 +66,8 @@ pub(super) struct CursorSlot {
     held: Mutex<Held>,
     /// [`FREE`], [`USED`] or [`TAKEN_BACK`].
     state: AtomicUsize,
+    /// How many cursors have used it.
+    cursors: AtomicUsize,
 }
 
 /// No cursor uses it.
@@ -118,22 +120,34 @@ impl CursorSlot {
     }
 }
 
-/// How many free slots are kept.
+/// How many free slots are kept for threads.
 const FREE_MAX: usize = 8;
+
+/// A slot that has had so many cursors shows that the table is scanned often: its threads get places that they do not share.
+const CURSORS_OF_SHARED_MAX: usize = 1024;
+
+/// A place for a free slot: null or from `Arc::into_raw`.
+type FreeSlot = AtomicPtr<CursorSlot>;
+
+/// One for each thread, a kilobyte.
+type FreeSlots = [CachePadded<FreeSlot>; FREE_MAX];
 
 /// The slots of the cursors over a table's memtables.
 #[derive(Default)]
 pub(super) struct CursorSlots {
     all: Mutex<Vec<Weak<CursorSlot>>>,
-    /// Each is null or from `Arc::into_raw`; a thread always uses the same one.
-    free: [CachePadded<AtomicPtr<CursorSlot>>; FREE_MAX],
+    /// The place of all threads, while one is enough: most of many thousand tables seldom have a cursor.
+    free: FreeSlot,
+    /// Null or from `Box::into_raw`: made once a slot finds that place taken, or has had many cursors. A thread always uses
+    /// the same one of these.
+    spread: AtomicPtr<FreeSlots>,
 }
 
 impl CursorSlots {
     /// A slot for a cursor that has not been sought yet.
     #[inline]
     pub fn take(&self) -> Arc<CursorSlot> {
-        let free = self.free[index_of_thread()].swap(ptr::null_mut(), Ordering::Acquire);
+        let free = self.free_of_thread().swap(ptr::null_mut(), Ordering::Acquire);
         let slot = if free.is_null() {
             self.add()
         } else {
@@ -144,6 +158,31 @@ impl CursorSlots {
         slot
     }
 
+    /// Where this thread takes a free slot, and leaves it.
+    #[inline]
+    fn free_of_thread(&self) -> &FreeSlot {
+        // SAFETY: what it points to came from `Box::into_raw`, and is freed when this is dropped.
+        match unsafe { self.spread.load(Ordering::Acquire).as_ref() } {
+            Some(spread) => &spread[index_of_thread()],
+            None => &self.free,
+        }
+    }
+
+    /// Makes a place for each thread, unless they are there. The slot in the place of all stays there until this is dropped.
+    #[cold]
+    fn spread(&self) {
+        if !self.spread.load(Ordering::Acquire).is_null() {
+            return;
+        }
+        let made = Box::into_raw(Box::<FreeSlots>::default());
+        let was_null =
+            self.spread.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Relaxed);
+        if was_null.is_err() {
+            // SAFETY: the pointer is from `Box::into_raw` above, and no other thread has seen it.
+            drop(unsafe { Box::from_raw(made) });
+        }
+    }
+
     #[cold]
     fn add(&self) -> Arc<CursorSlot> {
         let slot = Arc::<CursorSlot>::default();
@@ -152,7 +191,7 @@ impl CursorSlots {
             // Removes dropped slots; the reservation then leaves at least half of the room free until the next time.
             all.retain(|slot| slot.strong_count() > 0);
             let used = all.len();
-            all.reserve(used.max(FREE_MAX));
+            all.reserve_exact(used.max(1));
         }
         all.push(Arc::downgrade(&slot));
         slot
@@ -166,10 +205,17 @@ impl CursorSlots {
             return;
         }
         slot.state.store(FREE, Ordering::Relaxed);
-        let (free, slot) = (&self.free[index_of_thread()], Arc::into_raw(slot).cast_mut());
+        // Only the cursor that has the slot counts.
+        let cursors = slot.cursors.load(Ordering::Relaxed) + 1;
+        slot.cursors.store(cursors, Ordering::Relaxed);
+        if cursors == CURSORS_OF_SHARED_MAX {
+            self.spread();
+        }
+        let (free, slot) = (self.free_of_thread(), Arc::into_raw(slot).cast_mut());
         if free.compare_exchange(ptr::null_mut(), slot, Ordering::Release, Ordering::Relaxed).is_err() {
             // SAFETY: the pointer is from `Arc::into_raw` above, and no other thread has seen it.
             drop(unsafe { Arc::from_raw(slot) });
+            self.spread();
         }
     }
 
@@ -186,12 +232,19 @@ impl CursorSlots {
 
 impl Drop for CursorSlots {
     fn drop(&mut self) {
-        for free in &mut self.free {
-            let slot = free.load(Ordering::Acquire);
+        let drop_free = |free: &FreeSlot| {
+            let slot = free.swap(ptr::null_mut(), Ordering::Acquire);
             if !slot.is_null() {
-                // SAFETY: as in `take`; no thread uses it any more (`&mut self`).
+                // SAFETY: as in `take`.
                 drop(unsafe { Arc::from_raw(slot) });
             }
+        };
+        drop_free(&self.free);
+        let spread = self.spread.swap(ptr::null_mut(), Ordering::Acquire);
+        if !spread.is_null() {
+            // SAFETY: it came from `Box::into_raw`, and no thread uses it any more (`&mut self`).
+            let spread = unsafe { Box::from_raw(spread) };
+            spread.iter().for_each(|free| drop_free(free));
         }
     }
 }
