@@ -78,8 +78,10 @@ impl Drop for Memory {
 /// Where the clock is.
 #[derive(Default)]
 struct Clock {
-    /// The tables of this round that are left, the next one last.
-    tables: Vec<TableId>,
+    /// The table that it is at, or was at last in this round.
+    table: Option<TableId>,
+    /// Whether it has not come to the end of that table.
+    is_in_table: bool,
     /// Whether it has the cached values before it, after all tables.
     is_before_values: bool,
     /// What this round did so far.
@@ -282,9 +284,14 @@ impl Engine {
 
     /// One step of the clock.
     fn turn(&self, clock: &mut Clock, excess_bytes: usize) -> Result<Turn> {
-        let Some(&id) = clock.tables.last() else { return Ok(self.turn_over_values(clock, excess_bytes)) };
-        let Some(table) = self.tables.by_id_or_dropped(id) else {
-            clock.tables.pop();
+        if !clock.is_in_table {
+            let Some(next) = self.memory.index.next_evictable(clock.table) else {
+                return Ok(self.turn_over_values(clock, excess_bytes));
+            };
+            clock.table = Some(next);
+        }
+        clock.is_in_table = false;
+        let Some(table) = clock.table.and_then(|id| self.tables.by_id_or_dropped(id)) else {
             return Ok(Turn::Goes);
         };
         let write_bytes = if clock.writes { STEP_BYTES } else { 0 };
@@ -292,11 +299,8 @@ impl Engine {
         let bytes = excess_bytes.min(STEP_BYTES);
         let scarce_room = !self.room.is_plenty();
         let step = EvictionStep { bytes, slots: STEP_SLOTS, write_bytes, unread_only, scarce_room };
-        let evicted = table.index.base().evict_some(&step);
-        if evicted.as_ref().map_or(true, |evicted| evicted.is_round_over) {
-            clock.tables.pop();
-        }
-        let evicted = evicted.or_error()?;
+        let evicted = table.index.base().evict_some(&step).or_error()?;
+        clock.is_in_table = !evicted.is_round_over;
         self.memory.count(&evicted);
         self.note_step(clock, &evicted);
         Ok(Turn::Goes)
@@ -323,19 +327,18 @@ impl Engine {
         clock.worked |= evicted.nodes + evicted.written_leaves + evicted.spared > 0;
     }
 
-    /// All tables were visited: begins with the first again.
+    /// All tables that may have something to evict were visited: begins with the first again.
     fn begin_round(&self, clock: &mut Clock) -> Turn {
         let was_barren = !std::mem::replace(&mut clock.worked, false);
         let has_written = clock.writes;
         let can_write = !clock.has_failed && self.can_write_leaves();
         let index = &self.memory.index;
         clock.writes = can_write && (was_barren || index.dirty_bytes() > index.budget_bytes() / DIRTY_SHARE);
-        let tables = self.tables.all().into_iter().filter(|table| !table.index.base().is_evicted());
-        clock.tables = tables.map(|table| table.id).collect();
+        clock.table = None;
         clock.is_before_values = !self.values.cache.is_empty();
         let is_stuck = clock.was_barren && was_barren && (has_written || !can_write);
         clock.was_barren = was_barren;
-        if is_stuck || (clock.tables.is_empty() && !clock.is_before_values) {
+        if is_stuck || (index.next_evictable(None).is_none() && !clock.is_before_values) {
             Turn::IsStuck
         } else {
             Turn::Goes

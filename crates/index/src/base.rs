@@ -285,11 +285,6 @@ pub trait Base: Send + Sync {
         Ok(Evicted { is_round_over: true, ..Evicted::default() })
     }
 
-    /// Whether eviction has nothing to look at.
-    fn is_evicted(&self) -> bool {
-        true
-    }
-
     /// Whether a version of `key` has an extent at `lsn`.
     fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError>;
 

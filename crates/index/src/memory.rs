@@ -9,13 +9,16 @@
 //! when eviction has found nothing to give back, and in any case after [`WAIT_MAX`]: so whatever is held over it, all go on. A
 //! reader holds no lock and no epoch over it; a merge holds the lock for merging of its table, which eviction does not take.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_epoch as epoch;
 use crossbeam_utils::CachePadded;
+use fulgurite_types::TableId;
 use fulgurite_types::sync::{Condvar, Mutex};
 
 use crate::node_loads::{LoadCounters, LoadFor, MemoryWaits, NodeLoads};
@@ -57,6 +60,8 @@ pub struct IndexMemory {
     unread: AtomicIsize,
     /// How many batches of evictions have begun: readers compare it with that of a leaf's load.
     batches: CachePadded<AtomicU32>,
+    /// The tables whose trees may have something to evict ([`crate::btree`]).
+    evictable: Mutex<BTreeSet<TableId>>,
     counters: LoadCounters,
     budget: Budget,
 }
@@ -199,6 +204,18 @@ impl IndexMemory {
     /// have the rest, each read would evict what the next one needs.
     fn evictable_bytes(&self) -> usize {
         self.placed.load(Ordering::Relaxed).saturating_sub(self.budget_bytes() / REST_SHARE)
+    }
+
+    /// The first table after `last`, by number, whose tree may have something to evict; `None`: the first of all. A tree that has
+    /// nothing in memory, or only what a checkpoint has to write first, is not among them: a round over thousands of
+    /// tables costs what it may give back.
+    pub fn next_evictable(&self, last: Option<TableId>) -> Option<TableId> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.evictable.lock().range((from, Bound::Unbounded)).next().copied()
+    }
+
+    pub(crate) fn evictable(&self) -> &Mutex<BTreeSet<TableId>> {
+        &self.evictable
     }
 
     /// A batch of evictions begins: leaves that were loaded before count as read if they are read from now on.

@@ -9,6 +9,7 @@ use super::node::entry::{Entry, REMOVED};
 use super::node::format::{self, Header};
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
+use super::slot::Residency;
 use crate::{NodeKind, VersionFlags};
 
 /// The content of a node record.
@@ -74,7 +75,8 @@ pub fn describe(body: Vec<u8>) -> Result<NodeDescription, DecodeError> {
     };
     match header.kind {
         NodeKind::Internal => {
-            let (inner, _) = Inner::decode(body, header.table, &fences, &Arc::default())?;
+            let residency = Arc::new(Residency::new(header.table, None));
+            let (inner, _) = Inner::decode(body, header.table, &fences, &residency)?;
             let child =
                 |index: usize| (inner.child_fences(index).lower.to_vec(), inner.children()[index].lsn());
             node.children = (0..inner.children().len()).map(child).collect();

@@ -43,6 +43,8 @@ struct Sweep<'a> {
     step: EvictionStep,
     picked: Vec<Picked>,
     evicted: Evicted,
+    /// Whether it passed by a leaf only because it may write no more.
+    left_dirty_leaf: bool,
     /// The lower fence of the slot at which the step ended.
     ended_at: Option<Vec<u8>>,
 }
@@ -65,9 +67,14 @@ impl Tree {
 
     /// See [`crate::Base::evict_some`].
     pub(crate) fn evict_some(&self, step: &EvictionStep) -> Result<Evicted, IndexError> {
+        let residency = &self.nodes.residency;
+        residency.unlist();
         let (mut evicted, picked, mut pass) = {
             let maintenance = &mut *self.maintenance.lock();
-            let (evicted, picked) = self.sweep(step, &mut maintenance.clock);
+            let (evicted, picked, is_exhausted) = self.sweep(step, &mut maintenance.clock);
+            if !is_exhausted {
+                residency.list();
+            }
             if picked.is_empty() {
                 return Ok(evicted);
             }
@@ -87,7 +94,9 @@ impl Tree {
         outcome.map(|()| evicted)
     }
 
-    fn sweep(&self, step: &EvictionStep, hand: &mut ClockHand) -> (Evicted, Vec<Picked>) {
+    /// Returns, too, whether the tree has nothing that another step could give back, unless a node comes into memory or
+    /// becomes clean.
+    fn sweep(&self, step: &EvictionStep, hand: &mut ClockHand) -> (Evicted, Vec<Picked>, bool) {
         let from = std::mem::take(&mut hand.at);
         let mut sweep = Sweep {
             tree: self,
@@ -95,6 +104,7 @@ impl Tree {
             step: *step,
             picked: Vec::new(),
             evicted: Evicted::default(),
+            left_dirty_leaf: false,
             ended_at: None,
         };
         match self.root.node_unmarked() {
@@ -106,10 +116,11 @@ impl Tree {
             Ok(Node::Leaf(_)) if !self.root.lsn().is_null() => sweep.visit_leaf(&self.root),
             Ok(Node::Leaf(_)) | Err(_) => {}
         }
+        let is_exhausted = from.is_empty() && sweep.found_nothing();
         let Sweep { picked, mut evicted, ended_at, .. } = sweep;
         evicted.is_round_over = ended_at.is_none();
         hand.at = ended_at.unwrap_or_default();
-        (evicted, picked)
+        (evicted, picked, is_exhausted)
     }
 }
 
@@ -124,6 +135,14 @@ impl ClockHand {
 impl Sweep<'_> {
     fn is_done(&self) -> bool {
         self.step.bytes == 0 || self.step.slots == 0
+    }
+
+    /// Whether it came to the end of the tree, and found nothing that it gave back, or that it would have with another
+    /// step's means or after another round.
+    fn found_nothing(&self) -> bool {
+        let Evicted { nodes, spared, .. } = self.evicted;
+        let is_whole = self.ended_at.is_none() && !self.is_done() && !self.step.unread_only;
+        is_whole && nodes + spared == 0 && self.picked.is_empty() && !self.left_dirty_leaf
     }
 
     /// Visits the children at or above `from`.
@@ -155,13 +174,19 @@ impl Sweep<'_> {
         if self.step.unread_only && !slot.is_unread() {
             return;
         }
+        if slot.is_dirty() && Arc::ptr_eq(slot, &self.tree.root) {
+            // Not spared: another round would give as little.
+            return;
+        }
         if slot.take_chance() {
             self.evicted.spared += 1;
             return;
         }
         if !slot.is_dirty() {
             self.evict(slot);
-        } else if self.step.write_bytes > 0 && !Arc::ptr_eq(slot, &self.tree.root) {
+        } else if self.step.write_bytes == 0 {
+            self.left_dirty_leaf = true;
+        } else {
             let picked = self.tree.pick(slot);
             self.step.write_bytes = self.step.write_bytes.saturating_sub(picked.bytes());
             self.step.bytes = self.step.bytes.saturating_sub(picked.bytes());

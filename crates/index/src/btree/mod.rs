@@ -280,10 +280,6 @@ impl Base for BTree {
         self.tree.evict_some(step)
     }
 
-    fn is_evicted(&self) -> bool {
-        self.tree.nodes.residency.bytes() == 0
-    }
-
     fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
         self.tree.references(key, lsn)
     }

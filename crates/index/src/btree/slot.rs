@@ -17,10 +17,12 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 use crossbeam_epoch::{self as epoch, Guard};
-use fulgurite_types::Lsn;
+use fulgurite_types::{Lsn, TableId};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::account::DiskState;
@@ -81,10 +83,20 @@ fn drop_through_epoch(node: Node) {
     }
 }
 
-/// How many bytes of nodes the slots of one tree hold.
-#[derive(Debug, Default)]
+/// How many bytes of nodes the slots of one tree hold, and whether eviction has to look at them.
+///
+/// **INV-IDX-14.** *A tree that has a node which a step of eviction could give back, or spare, is listed
+/// ([`IndexMemory::next_evictable`]), or is about to be listed by the thread that changed it, or to be looked at by one that evicts.* A
+/// node becomes such when it comes into a slot, and when it becomes clean. The thread that does either then reads the flag,
+/// after a fence, and lists the tree if it is not set. A step of eviction takes the tree off the list, which clears the flag,
+/// then looks at the slots, after a fence, and lists the tree again unless it went over the whole tree and found nothing
+/// ([`super::evict`]). So of both at least one sees what the other did.
+#[derive(Debug)]
 pub(crate) struct Residency {
     memory: Arc<IndexMemory>,
+    table: TableId,
+    /// Whether the tree is listed. Changes under the lock of the list.
+    is_listed: AtomicBool,
     counts: Counts,
 }
 
@@ -101,8 +113,33 @@ struct Counts {
 
 impl Residency {
     /// That of a tree whose store counts the memory of all its trees in `memory`.
-    pub(crate) fn new(memory: Option<&Arc<IndexMemory>>) -> Residency {
-        Residency { memory: memory.cloned().unwrap_or_default(), ..Residency::default() }
+    pub(crate) fn new(table: TableId, memory: Option<&Arc<IndexMemory>>) -> Residency {
+        let memory = memory.cloned().unwrap_or_default();
+        Residency { memory, table, is_listed: AtomicBool::new(false), counts: Counts::default() }
+    }
+
+    /// Lists the tree for eviction, unless it is listed. Called after a change (INV-IDX-14).
+    pub(crate) fn list(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_listed.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut evictable = self.memory.evictable().lock();
+        if !self.counts.has_left.load(Ordering::Relaxed) && !self.is_listed.swap(true, Ordering::SeqCst) {
+            evictable.insert(self.table);
+        }
+    }
+
+    /// Takes the tree off that list. What changes from now on lists it again.
+    pub(crate) fn unlist(&self) {
+        // Without the lock, which a child of `fork` must not take, unless it is needed.
+        if self.is_listed.load(Ordering::Relaxed) {
+            let mut evictable = self.memory.evictable().lock();
+            if self.is_listed.swap(false, Ordering::SeqCst) {
+                evictable.remove(&self.table);
+            }
+        }
+        fence(Ordering::SeqCst);
     }
 
     pub(crate) fn memory(&self) -> &Arc<IndexMemory> {
@@ -113,6 +150,7 @@ impl Residency {
     pub(crate) fn leave(&self) {
         if !self.counts.has_left.swap(true, Ordering::Relaxed) {
             self.memory.dirty().fetch_sub(self.dirty_bytes(), Ordering::Relaxed);
+            self.unlist();
         }
     }
 
@@ -273,6 +311,7 @@ impl Slot {
         slot.charge(node.bytes());
         slot.word.store(node.into_word(), Ordering::Release);
         slot.mark(DIRTY | OUTDATED);
+        residency.list();
         slot
     }
 
@@ -371,6 +410,7 @@ impl Slot {
             if self.is_retired() {
                 self.charge(0);
             }
+            self.residency.list();
             return true;
         }
         self.charge(before);
@@ -382,9 +422,12 @@ impl Slot {
 
     /// Replaces the node. Maintenance only.
     pub(crate) fn replace(&self, node: Node) {
-        self.charge(node.bytes());
+        let before = self.charge(node.bytes());
         self.swap(node.into_word());
         self.mark(DIRTY);
+        if before == 0 {
+            self.residency.list();
+        }
     }
 
     /// Drops the node from memory; returns its bytes. Maintenance only; the node and everything below it is clean.
@@ -506,6 +549,7 @@ impl Slot {
     pub(crate) fn set_clean(&self) {
         self.flags.fetch_and(!(DIRTY | DIRTY_BELOW | OUTDATED), Ordering::Relaxed);
         self.count_dirty(0);
+        self.residency.list();
     }
 
     /// Whether it is a leaf that was not read since it was loaded.

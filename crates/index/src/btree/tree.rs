@@ -56,7 +56,7 @@ impl Tree {
         if let Err(violations) = options.validate() {
             panic!("{}", violations.join("; "));
         }
-        let residency = Arc::new(Residency::new(store.memory()));
+        let residency = Arc::new(Residency::new(table, store.memory()));
         let root_slot = Slot::on_disk(root, &residency);
         if root.is_null() {
             root_slot.replace(Node::leaf(Leaf::empty(table), &residency));
@@ -105,6 +105,12 @@ impl Superseded {
 impl Drop for Superseded {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.nodes.residency.unlist();
     }
 }
 

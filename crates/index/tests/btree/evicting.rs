@@ -96,6 +96,37 @@ fn what_cursors_load_can_be_evicted() {
     flush_until(&|| (tree.memory().node_bytes(), tree.memory().lent_bytes()) == (0, 0));
 }
 
+/// INV-IDX-14: eviction looks at a tree only while it has something to give.
+#[test]
+fn a_tree_is_listed_while_it_has_something_to_evict() {
+    for rows in [3, 2_000] {
+        let store = MemStore::new();
+        let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+        let memory = tree.memory().clone();
+        let is_listed = || memory.next_evictable(None) == Some(TABLE);
+        let evict = |write_bytes: usize| {
+            let step = EvictionStep { write_bytes, ..EvictionStep::ALL_CLEAN };
+            // Two in which a node may be spared, one that takes it, and one that finds nothing.
+            (0..4).for_each(|_| _ = tree.evict_some(&step).unwrap());
+        };
+        merge(&tree, &batch(rows, 1), &rules(1, &[]));
+        if rows == 2_000 {
+            evict(0);
+            assert!(is_listed(), "another step may write leaves");
+        }
+        evict(usize::MAX);
+        assert!(!is_listed() && tree.is_dirty(), "only a checkpoint can write the rest");
+        tree.write_out().unwrap();
+        assert!(is_listed() && memory.next_evictable(Some(TABLE)).is_none());
+        evict(0);
+        assert!(!is_listed() && tree.resident_bytes() == 0, "nothing is left");
+        assert!(tree.get(&key(1), Csn(1), Io::Allowed).unwrap().is_some());
+        assert!(is_listed(), "a node was loaded");
+        drop(tree);
+        assert!(memory.next_evictable(None).is_none(), "the tree is gone");
+    }
+}
+
 /// INV-IDX-12: the inner nodes that a cursor keeps name slots of leaves that were cut since.
 #[test]
 fn an_idle_cursor_keeps_no_leaf_that_was_cut_but_its_own() {
