@@ -13,7 +13,7 @@ use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::memtables::{Block, RecoveredBatch};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_index::table::{Table as IndexTable, TableOptions};
-use fulgurite_index::{IndexMemory, NodeStore};
+use fulgurite_index::{IndexMemory, NodeStore, TableCharge};
 use fulgurite_types::{Csn, KeySpan, Lsn, Reader, TableId, Writer, limits};
 use parking_lot::{Mutex, RwLock};
 
@@ -55,7 +55,15 @@ pub(crate) struct TableState {
     /// Whether it is in the list of active tables.
     is_active: AtomicBool,
     active: Weak<Active<TableState>>,
+    _charge: TableCharge,
 }
+
+/// About what a table takes here beside its name: its state, and an entry in each map, whose nodes are between half full and
+/// full.
+const TABLE_BYTES: usize = size_of::<TableState>()
+    + 2 * size_of::<usize>()
+    + 3 * size_of::<(TableId, Arc<TableState>)>() / 2
+    + 3 * size_of::<(Arc<str>, Arc<TableState>)>() / 2;
 
 impl Activity for TableState {
     fn flag(&self) -> &AtomicBool {
@@ -320,6 +328,8 @@ fn new_state(
     active: Weak<Active<TableState>>,
 ) -> Arc<TableState> {
     let tree = BTree::open(id, root, store.clone(), btree.clone());
+    let name_bytes = 2 * size_of::<usize>() + name.len();
+    let charge = TableCharge::new(tree.memory(), TABLE_BYTES + name_bytes);
     Arc::new(TableState {
         id,
         gate: RwLock::new(()),
@@ -331,6 +341,7 @@ fn new_state(
         throttle: Throttle::new(MERGING_WAIT_MS_MAX),
         is_active: AtomicBool::new(false),
         active,
+        _charge: charge,
     })
 }
 

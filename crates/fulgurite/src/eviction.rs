@@ -169,6 +169,7 @@ impl Memory {
             lent_bytes: index.lent_bytes() as u64,
             slot_bytes: index.slot_bytes() as u64,
             memtable_bytes: index.memtable_bytes() as u64,
+            table_bytes: index.table_bytes() as u64,
             log_buffer_bytes: self.log_buffer_bytes.load(Relaxed) as u64,
             transaction_bytes: self.transactions.bytes() as u64,
             tombstone_bytes: index.tombstone_bytes() as u64,

@@ -184,8 +184,11 @@ pub struct MemoryStats {
     /// Bytes of the slot of each node below those in memory, where its record's position is noted; and of the accounts and
     /// keys that changed since nodes were written.
     pub slot_bytes: u64,
-    /// Bytes of memtables, with those that are merged and still read, and of the commits' versions that values hold.
+    /// Bytes of what memtables hold, with those that are merged and still read, and of the commits' versions that values hold.
     pub memtable_bytes: u64,
+    /// About the bytes of the state of the tables, each with its name and its empty memtable: 1.5 KB for each table, which nothing gives
+    /// back until it is dropped. Where these alone exceed the budget, eviction leaves a sixteenth of it for nodes.
+    pub table_bytes: u64,
     /// Bytes of the log's buffers.
     pub log_buffer_bytes: u64,
     /// Bytes of what open transactions have written and read, savepoints included.
@@ -224,7 +227,7 @@ impl MemoryStats {
         let of_index = self.node_bytes + self.value_bytes + self.slot_bytes + self.memtable_bytes;
         let of_engine =
             self.log_buffer_bytes + self.transaction_bytes + self.ticket_bytes + self.account_bytes;
-        of_index + self.tombstone_bytes + of_engine
+        of_index + self.table_bytes + self.tombstone_bytes + of_engine
     }
 }
 

@@ -18,7 +18,7 @@ pub use base::{
     AccountChange, Base, BaseCursor, IndexError, Io, MergeSource, MergeVersion, NodeKind, NodeStore,
     PruneRules, StoreError,
 };
-pub use memory::{IndexMemory, size_class};
+pub use memory::{IndexMemory, TableCharge, size_class};
 pub use node_loads::{LoadFor, MemoryWaits, NodeLoads};
 pub use pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
 pub use value_bytes::ValueBytes;

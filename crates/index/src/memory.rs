@@ -51,6 +51,7 @@ pub struct IndexMemory {
     dirty: AtomicUsize,
     slots: AtomicUsize,
     memtables: AtomicUsize,
+    tables: AtomicUsize,
     tombstones: AtomicUsize,
     others: AtomicUsize,
     superseded: AtomicI64,
@@ -111,6 +112,7 @@ impl fmt::Debug for IndexMemory {
             .field("dirty", &self.dirty_bytes())
             .field("slots", &self.slot_bytes())
             .field("memtables", &self.memtable_bytes())
+            .field("tables", &self.table_bytes())
             .field("tombstones", &self.tombstone_bytes())
             .field("others", &self.others)
             .field("budget", &self.budget_bytes())
@@ -144,9 +146,14 @@ impl IndexMemory {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// Memtables with their filters, merged ones that are still read too, and commits' versions that readers hold.
+    /// What memtables hold, with their filters, merged ones that are still read too, and commits' versions that readers hold.
     pub fn memtable_bytes(&self) -> usize {
         self.memtables.load(Ordering::Relaxed)
+    }
+
+    /// The state of tables, empty or not, with their empty memtables: what no merge and no eviction gives back.
+    pub fn table_bytes(&self) -> usize {
+        self.tables.load(Ordering::Relaxed)
     }
 
     /// Range tombstones.
@@ -162,7 +169,7 @@ impl IndexMemory {
     /// All that is counted.
     pub fn used_bytes(&self) -> usize {
         let of_trees = self.node_bytes() + self.slot_bytes();
-        let of_memtables = self.memtable_bytes() + self.tombstone_bytes();
+        let of_memtables = self.memtable_bytes() + self.table_bytes() + self.tombstone_bytes();
         of_trees + self.value_bytes() + of_memtables + self.others.load(Ordering::Relaxed)
     }
 
@@ -396,6 +403,26 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.memory.nodes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of the state of a table, charged until this is dropped.
+pub struct TableCharge {
+    memory: Arc<IndexMemory>,
+    bytes: usize,
+}
+
+impl TableCharge {
+    /// Charges so many bytes.
+    pub fn new(memory: &Arc<IndexMemory>, bytes: usize) -> TableCharge {
+        memory.tables.fetch_add(bytes, Ordering::Relaxed);
+        TableCharge { memory: Arc::clone(memory), bytes }
+    }
+}
+
+impl Drop for TableCharge {
+    fn drop(&mut self) {
+        self.memory.tables.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

@@ -146,7 +146,8 @@ impl Check {
     fn charged(&self, after: &str) -> usize {
         end_epochs();
         let memory = &self.memory;
-        let charged = memory.node_bytes() + memory.slot_bytes() + memory.memtable_bytes();
+        let of_table = memory.memtable_bytes() + memory.table_bytes();
+        let charged = memory.node_bytes() + memory.slot_bytes() + of_table;
         let allocated = (ALLOCATED.load(Ordering::Relaxed) - self.allocated_before) as usize;
         assert!(
             allocated.abs_diff(charged) < allocated / 100 + 20_000,

@@ -16,6 +16,7 @@ pub(super) fn as_json(memory: &MemoryStats) -> Value {
         "lent_bytes": memory.lent_bytes,
         "slot_bytes": memory.slot_bytes,
         "memtable_bytes": memory.memtable_bytes,
+        "table_bytes": memory.table_bytes,
         "log_buffer_bytes": memory.log_buffer_bytes,
         "transaction_bytes": memory.transaction_bytes,
         "tombstone_bytes": memory.tombstone_bytes,
@@ -51,6 +52,7 @@ pub(super) fn rows(memory: &MemoryStats, row: &mut impl FnMut(&str, String, &str
     row("  lent", size(memory.lent_bytes), "of these two: no tree and no cache has them any more");
     row("  slots", size(memory.slot_bytes), "where the records of nodes are");
     row("  memtables", size(memory.memtable_bytes), "");
+    row("  tables", size(memory.table_bytes), "their state, which nothing gives back");
     row("  log buffers", size(memory.log_buffer_bytes), "");
     row("  transactions", size(memory.transaction_bytes), "open ones");
     row("  tombstones", size(memory.tombstone_bytes), "of ranges that were deleted");

@@ -7,8 +7,8 @@ use super::process::{FLOOR, MIB, Random, Scenario, is_sound, open, scaled, value
 const ROWS: u64 = 3;
 const ROW_BYTES: usize = 60;
 
-/// What a table takes whether it is in memory or not: its name, its state, its place in the catalog.
-const TABLE_BYTES: usize = 4_800;
+/// What a table takes whether it is in memory or not: its name, its state, its place in the catalog, its accounts.
+const TABLE_BYTES: usize = 2_400;
 
 fn name(n: u64) -> String {
     format!("table{n:05}")

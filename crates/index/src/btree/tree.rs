@@ -12,6 +12,7 @@ use super::node::leaf::Leaf;
 use super::options::BTreeOptions;
 use super::slot::{Node, Residency, Slot};
 use super::write_out::Pending;
+use crate::memory::{COUNTS_BYTES, TableCharge};
 use crate::{IndexMemory, NodeStore};
 
 /// A tree: what its handles and cursors share. Readers use `root` and `nodes`; the thread that changes the tree holds
@@ -23,6 +24,7 @@ pub(crate) struct Tree {
     pub maintenance: FairMutex<Maintenance>,
     /// [`Maintenance::unreported_bytes`] as of the last record that was installed, or report.
     pub unreported: AtomicU64,
+    _charge: TableCharge,
     /// Held while a pass ends, over its writes: it keeps other passes from ending, and nothing else waits for it.
     pub ending: Mutex<()>,
 }
@@ -50,6 +52,9 @@ pub(crate) struct Maintenance {
 }
 
 impl Tree {
+    /// What it takes beside its nodes and slots.
+    const BYTES: usize = size_of::<Tree>() + size_of::<Residency>() + 2 * COUNTS_BYTES;
+
     /// # Panics
     /// If the options are invalid.
     pub(crate) fn new(table: TableId, root: Lsn, store: Arc<dyn NodeStore>, options: BTreeOptions) -> Tree {
@@ -62,6 +67,7 @@ impl Tree {
             root_slot.replace(Node::leaf(Leaf::empty(table), &residency));
             root_slot.set_clean();
         }
+        let charge = TableCharge::new(residency.memory(), Tree::BYTES);
         let (loads, len) = (Loads::default(), LenEstimate::new(root.is_null()));
         let superseded = Superseded::new(residency.memory());
         let nodes = Nodes { table, store, residency, loads, len, superseded };
@@ -71,6 +77,7 @@ impl Tree {
             options,
             maintenance: FairMutex::default(),
             unreported: AtomicU64::new(0),
+            _charge: charge,
             ending: Mutex::new(()),
         }
     }

@@ -22,7 +22,7 @@
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
@@ -30,6 +30,7 @@ use fulgurite_types::Csn;
 use super::block::BlockRef;
 use super::list::{CurrentList, MemtableList};
 use super::node::NodeRef;
+use crate::memory::{COUNTS_BYTES, IndexMemory, TableCharge};
 use fulgurite_types::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard};
 
 /// At most how many entries are lent to a cursor at once.
@@ -61,14 +62,18 @@ impl Held {
 }
 
 /// A slot belongs to one cursor at a time.
-#[derive(Default)]
 pub(super) struct CursorSlot {
     held: Mutex<Held>,
     /// [`FREE`], [`USED`] or [`TAKEN_BACK`].
     state: AtomicUsize,
     /// How many cursors have used it.
     cursors: AtomicUsize,
+    _charge: TableCharge,
 }
+
+/// What a slot takes, with its reference among all slots.
+const SLOT_BYTES: usize =
+    size_of::<CursorSlot>() + COUNTS_BYTES + size_of::<Weak<CursorSlot>>() + size_of::<Option<NodeRef<'_>>>();
 
 /// No cursor uses it.
 const FREE: usize = 0;
@@ -133,7 +138,6 @@ type FreeSlot = AtomicPtr<CursorSlot>;
 type FreeSlots = [CachePadded<FreeSlot>; FREE_MAX];
 
 /// The slots of the cursors over a table's memtables.
-#[derive(Default)]
 pub(super) struct CursorSlots {
     all: Mutex<Vec<Weak<CursorSlot>>>,
     /// The place of all threads, while one is enough: most of many thousand tables seldom have a cursor.
@@ -141,9 +145,21 @@ pub(super) struct CursorSlots {
     /// Null or from `Box::into_raw`: made once a slot finds that place taken, or has had many cursors. A thread always uses
     /// the same one of these.
     spread: AtomicPtr<FreeSlots>,
+    spread_charge: OnceLock<TableCharge>,
+    memory: Arc<IndexMemory>,
 }
 
 impl CursorSlots {
+    pub fn counted_in(memory: Arc<IndexMemory>) -> CursorSlots {
+        CursorSlots {
+            all: Mutex::default(),
+            free: FreeSlot::default(),
+            spread: AtomicPtr::default(),
+            spread_charge: OnceLock::new(),
+            memory,
+        }
+    }
+
     /// A slot for a cursor that has not been sought yet.
     #[inline]
     pub fn take(&self) -> Arc<CursorSlot> {
@@ -177,7 +193,9 @@ impl CursorSlots {
         let made = Box::into_raw(Box::<FreeSlots>::default());
         let was_null =
             self.spread.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Relaxed);
-        if was_null.is_err() {
+        if was_null.is_ok() {
+            _ = self.spread_charge.set(TableCharge::new(&self.memory, size_of::<FreeSlots>()));
+        } else {
             // SAFETY: the pointer is from `Box::into_raw` above, and no other thread has seen it.
             drop(unsafe { Box::from_raw(made) });
         }
@@ -185,7 +203,12 @@ impl CursorSlots {
 
     #[cold]
     fn add(&self) -> Arc<CursorSlot> {
-        let slot = Arc::<CursorSlot>::default();
+        let slot = Arc::new(CursorSlot {
+            held: Mutex::default(),
+            state: AtomicUsize::new(FREE),
+            cursors: AtomicUsize::new(0),
+            _charge: TableCharge::new(&self.memory, SLOT_BYTES),
+        });
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
             // Removes dropped slots; the reservation then leaves at least half of the room free until the next time.

@@ -8,10 +8,15 @@ use fulgurite_types::Csn;
 
 use super::memtable::Memtable;
 use super::node::NodeRef;
+use crate::memory::COUNTS_BYTES;
 use fulgurite_types::sync::AtomicPtr;
 
 /// The memtables at one moment, newest first; never empty.
 pub(super) struct MemtableList(Vec<Arc<Memtable>>);
+
+/// What a list takes of one memtable.
+pub(super) const MEMTABLE_LIST_BYTES: usize =
+    size_of::<MemtableList>() + COUNTS_BYTES + size_of::<Arc<Memtable>>();
 
 impl MemtableList {
     pub fn new(memtables: Vec<Arc<Memtable>>) -> MemtableList {

@@ -11,11 +11,12 @@ use fulgurite_types::{Csn, Lsn};
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;
 use super::filter::Filter;
+use super::list::MEMTABLE_LIST_BYTES;
 use super::merge_source::MemtableSource;
 use super::node::{NodeRef, Position};
 use super::recovered::RecoveredBatch;
 use super::skip_list::SkipList;
-use crate::memory::{COUNTS_BYTES, IndexMemory};
+use crate::memory::{COUNTS_BYTES, IndexMemory, TableCharge};
 use fulgurite_types::sync::AtomicPtr;
 
 /// The versions of the commits in `(start, boundary]`, ordered by (key ascending, CSN descending).
@@ -28,10 +29,12 @@ pub struct Memtable {
     /// The newest of the blocks that it owns; each points to the one before it.
     blocks: AtomicPtr<BlockHeader>,
     memory: Arc<IndexMemory>,
+    _charge: TableCharge,
 }
 
-/// What an empty one takes.
-const EMPTY_BYTES: usize = size_of::<Memtable>() + COUNTS_BYTES;
+/// What an empty one takes beside the head of its list, with its place in the list of memtables. Counted with the table: each
+/// table has one, and no merge gives it back.
+const EMPTY_BYTES: usize = size_of::<Memtable>() + COUNTS_BYTES + MEMTABLE_LIST_BYTES;
 
 // SAFETY: the blocks that the raw pointers point to are Send and Sync, owned by the memtable, and freed when it is
 // dropped.
@@ -42,7 +45,7 @@ unsafe impl Sync for Memtable {}
 impl Memtable {
     pub(super) fn new(start: Csn, entries: u64, memory: &Arc<IndexMemory>) -> Memtable {
         let list = SkipList::new();
-        memory.memtables().fetch_add(EMPTY_BYTES + list.head_bytes(), Relaxed);
+        let charge = TableCharge::new(memory, EMPTY_BYTES + list.head_bytes());
         Memtable {
             start,
             boundary: AtomicU64::new(Csn::MAX.0),
@@ -50,6 +53,7 @@ impl Memtable {
             filter: Filter::new(entries),
             blocks: AtomicPtr::new(ptr::null_mut()),
             memory: Arc::clone(memory),
+            _charge: charge,
         }
     }
 
@@ -191,8 +195,7 @@ impl Memtable {
 
 impl Drop for Memtable {
     fn drop(&mut self) {
-        let own_bytes = EMPTY_BYTES + self.list.head_bytes() + self.filter.bytes();
-        self.memory.memtables().fetch_sub(own_bytes, Relaxed);
+        self.memory.memtables().fetch_sub(self.filter.bytes(), Relaxed);
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
             // SAFETY: the memtable owns one reference to each of its blocks and alone follows `below`; it reads `below`

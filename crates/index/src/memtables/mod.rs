@@ -101,11 +101,11 @@ impl Memtables {
     fn with(entries: u64, memory: Arc<IndexMemory>) -> Memtables {
         let first = Arc::new(Memtable::new(Csn::ZERO, entries, &memory));
         Memtables {
-            memory,
             list: CurrentList::new(MemtableList::new(vec![first])),
             retired: Mutex::new(Vec::new()),
             empty_ranges: EmptyRanges::default(),
-            slots: CursorSlots::default(),
+            slots: CursorSlots::counted_in(memory.clone()),
+            memory,
         }
     }
 

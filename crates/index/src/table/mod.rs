@@ -26,6 +26,7 @@ pub use cursor::Cursor;
 
 use crate::LoadFor;
 use crate::base::{Base, IndexError, Io, MergeSource, PruneRules};
+use crate::memory::{COUNTS_BYTES, TableCharge};
 use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
 use crate::version::{Version, VersionRef};
@@ -62,6 +63,7 @@ pub struct Table<S: Base> {
     merged_versions: AtomicU64,
     /// Set under that lock.
     merging_has_ended: AtomicBool,
+    _charge: TableCharge,
 }
 
 /// How many bytes of leaves one step of a merge rebuilds, or a purge looks at: the base is locked for a fraction of a
@@ -69,17 +71,22 @@ pub struct Table<S: Base> {
 const STEP_BYTES: usize = if cfg!(feature = "shuttle") { 1 } else { 64 << 10 };
 
 impl<S: Base> Table<S> {
+    /// What it takes beside its base, its memtables, and the ranges that were deleted.
+    const BYTES: usize = size_of::<Table<S>>() + size_of::<RangeDeletes>() + 2 * COUNTS_BYTES;
+
     /// An empty table over `base`.
     pub fn new(id: TableId, base: S, options: TableOptions) -> Table<S> {
+        let memory = base.memory();
         Table {
             id,
             options,
-            memtables: Memtables::counted_in(base.memory()),
-            range_deletes: Arc::new(RangeDeletes::counted_in(base.memory())),
+            memtables: Memtables::counted_in(memory.clone()),
+            range_deletes: Arc::new(RangeDeletes::counted_in(memory.clone())),
             base,
             merging: FairMutex::new(()),
             merged_versions: AtomicU64::new(0),
             merging_has_ended: AtomicBool::new(false),
+            _charge: TableCharge::new(&memory, Self::BYTES),
         }
     }
 
