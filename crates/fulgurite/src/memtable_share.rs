@@ -6,7 +6,7 @@
 //! From half of that share on, the merger freezes the largest memtables, whatever their size, until mutable ones have a
 //! quarter of it. Commits wait while memtables that can be merged take more than all of it. Those of a table whose tree cannot
 //! be read do not count: its own commits are refused (`maintenance.rs`), the others' go on. Nor do merged memtables that a
-//! value of the program holds.
+//! value of the program holds, nor what an empty memtable takes: that is part of its table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,6 +75,9 @@ const LEAST_SHARE: usize = 8;
 /// ... or this part of the log between two checkpoints: a checkpoint freezes it anyway.
 const LOG_SHARE: u64 = 2;
 
+/// A waiting commit looks at all tables every so many looks.
+const EXACT_LOOKS: usize = 16;
+
 impl Engine {
     /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes: where there are many
     /// leaves, a longer memtable changes more rows of each.
@@ -131,16 +134,26 @@ impl Engine {
         self.wait_while_memtables_are_over()
     }
 
+    /// Looks at all tables that have something to merge, of which there may be thousands, only where one cannot be merged.
     fn memtables_are_over(&self) -> bool {
-        let bytes_max = self.memory.memtables.bytes_max();
-        self.memory.index.memtable_bytes() > bytes_max
-            && self.tables.active().sum(mergeable_bytes) > bytes_max as u64
+        let of_catalog = self.tables.root.index.memtables().bytes() as usize;
+        let mergeable = self.memory.index.mergeable_bytes().saturating_sub(of_catalog);
+        mergeable > self.memory.memtables.bytes_max()
+            && (!self.progress.merging.is_failing() || self.tables_are_over())
+    }
+
+    fn tables_are_over(&self) -> bool {
+        self.tables.active().sum(mergeable_bytes) > self.memory.memtables.bytes_max() as u64
     }
 
     #[cold]
     fn wait_while_memtables_are_over(&self) -> Result<()> {
         let start_ns = self.env.clock().monotonic_ns();
-        while self.memtables_are_over() {
+        for look in 1_usize.. {
+            // A table may have failed to be merged, and the merger's round has not ended yet.
+            if !self.memtables_are_over() || (look.is_multiple_of(EXACT_LOOKS) && !self.tables_are_over()) {
+                break;
+            }
             self.check_writable()?;
             if !self.options.background || is_in_callback() {
                 // The thread that would merge is this one, or may be.

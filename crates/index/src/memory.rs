@@ -51,6 +51,8 @@ pub struct IndexMemory {
     dirty: AtomicUsize,
     slots: AtomicUsize,
     memtables: AtomicUsize,
+    /// Of those of memtables: what will not be merged any more.
+    left_memtables: AtomicUsize,
     tables: AtomicUsize,
     tombstones: AtomicUsize,
     others: AtomicUsize,
@@ -149,6 +151,11 @@ impl IndexMemory {
     /// What memtables hold, with their filters, merged ones that are still read too, and commits' versions that readers hold.
     pub fn memtable_bytes(&self) -> usize {
         self.memtables.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that merging will give back: not what was merged and is still read, nor that of tables that are gone.
+    pub fn mergeable_bytes(&self) -> usize {
+        self.memtable_bytes().saturating_sub(self.left_memtables.load(Ordering::Relaxed))
     }
 
     /// The state of tables, empty or not, with their empty memtables: what no merge and no eviction gives back.
@@ -351,6 +358,10 @@ impl IndexMemory {
 
     pub(crate) fn memtables(&self) -> &AtomicUsize {
         &self.memtables
+    }
+
+    pub(crate) fn left_memtables(&self) -> &AtomicUsize {
+        &self.left_memtables
     }
 
     pub(crate) fn tombstones(&self) -> &AtomicUsize {

@@ -385,6 +385,7 @@ unsafe fn uncount(header: NonNull<BlockHeader>, memory: &IndexMemory) {
     // SAFETY: the caller's promise; the capacity never changes.
     let bytes = unsafe { (*header.as_ptr()).capacity_words } * 8;
     memory.memtables().fetch_sub(bytes, Ordering::Relaxed);
+    memory.left_memtables().fetch_sub(bytes, Ordering::Relaxed);
 }
 
 /// The nodes of an applied block in the order in which they were pushed.

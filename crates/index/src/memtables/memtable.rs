@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fulgurite_types::{Csn, Lsn};
 
@@ -29,6 +29,8 @@ pub struct Memtable {
     /// The newest of the blocks that it owns; each points to the one before it.
     blocks: AtomicPtr<BlockHeader>,
     memory: Arc<IndexMemory>,
+    /// Its bytes when it was last noted that it left its table.
+    left_bytes: AtomicUsize,
     _charge: TableCharge,
 }
 
@@ -53,6 +55,7 @@ impl Memtable {
             filter: Filter::new(entries),
             blocks: AtomicPtr::new(ptr::null_mut()),
             memory: Arc::clone(memory),
+            left_bytes: AtomicUsize::new(0),
             _charge: charge,
         }
     }
@@ -90,6 +93,13 @@ impl Memtable {
     /// Whether nothing was ever applied to it.
     pub fn is_empty(&self) -> bool {
         self.blocks.load(Ordering::Acquire).is_null()
+    }
+
+    /// It was merged, or will not be.
+    pub(super) fn leave(&self) {
+        let bytes = self.bytes() as usize;
+        let before = self.left_bytes.swap(bytes, Relaxed);
+        self.memory.left_memtables().fetch_add(bytes.wrapping_sub(before), Relaxed);
     }
 
     /// Takes ownership of a block, so that its nodes live as long as the memtable.
@@ -195,7 +205,9 @@ impl Memtable {
 
 impl Drop for Memtable {
     fn drop(&mut self) {
+        self.leave();
         self.memory.memtables().fetch_sub(self.filter.bytes(), Relaxed);
+        self.memory.left_memtables().fetch_sub(self.filter.bytes(), Relaxed);
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
             // SAFETY: the memtable owns one reference to each of its blocks and alone follows `below`; it reads `below`

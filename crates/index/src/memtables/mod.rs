@@ -218,6 +218,11 @@ impl Memtables {
         })
     }
 
+    /// The table is gone: none of them will be merged.
+    pub(crate) fn leave_all(&self) {
+        self.list.with(|list| list.newest_first().iter().for_each(|memtable| memtable.leave()));
+    }
+
     /// Drops the oldest memtable, which was merged into the base (INV-IDX-1, INV-IDX-3).
     ///
     /// # Panics
@@ -230,6 +235,7 @@ impl Memtables {
             !kept.is_empty() && Arc::ptr_eq(&oldest[0], memtable),
             "only the oldest immutable one is dropped"
         );
+        memtable.leave();
         retired.push(memtable.clone());
         self.list.replace(MemtableList::new(kept.to_vec()));
     }

@@ -120,6 +120,7 @@ impl<S: Base> Table<S> {
     pub fn end_merging(&self) {
         let _held = self.merging.lock();
         self.merging_has_ended.store(true, Ordering::Relaxed);
+        self.memtables.leave_all();
     }
 
     /// Whether [`Table::end_merging`] was called.
