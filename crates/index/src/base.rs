@@ -276,10 +276,10 @@ pub trait Base: Send + Sync {
     fn evict(&self, resident_bytes_max: usize) -> usize;
 
     /// One step of eviction, from where the last one ended: drops clean nodes that were not read for a while, and writes
-    /// dirty leaves so that it can drop them. Readers do not wait for it, and merges not for its writes.
+    /// dirty ones so that it can drop them. Readers do not wait for it, and merges not for its writes.
     ///
     /// # Errors
-    /// Leaves could not be written. Clean nodes were dropped, and the next step goes on after those that were looked at.
+    /// Nodes could not be written. Clean nodes were dropped, and the next step goes on after those that were looked at.
     fn evict_some(&self, step: &EvictionStep) -> Result<Evicted, IndexError> {
         let _ = step;
         Ok(Evicted { is_round_over: true, ..Evicted::default() })

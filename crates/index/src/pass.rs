@@ -98,11 +98,11 @@ pub struct WriteOutReport {
 /// What one step of eviction may do: it ends with whatever is used up first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionStep {
-    /// How many bytes of nodes it is to give back; those of leaves that it writes count.
+    /// How many bytes of nodes it is to give back; those of nodes that it writes count.
     pub bytes: usize,
     /// At how many slots it looks.
     pub slots: usize,
-    /// Bytes of dirty leaves that it may write to give them back. Once they are used up, dirty leaves stay.
+    /// Bytes of dirty nodes that it may write to give them back. Once they are used up, dirty nodes stay.
     pub write_bytes: usize,
     /// Whether it gives back only leaves that were not read since they were loaded, and leaves the marks of the other nodes alone.
     pub unread_only: bool,
@@ -132,6 +132,8 @@ pub struct Evicted {
     pub spared: u64,
     /// How many dirty leaves were written.
     pub written_leaves: u64,
+    /// How many dirty inner nodes were written.
+    pub written_inner_nodes: u64,
     /// Whether the clock came to the end of the tree: the next step begins with its first leaf.
     pub is_round_over: bool,
 }

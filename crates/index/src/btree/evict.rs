@@ -7,23 +7,25 @@
 //! leaves that are read often (`docs/memory.md` has figures): reads count only from the next batch of evictions on, because one
 //! operation may read the leaf that it loads several times; and while many leaves are unread, the hand takes only those.
 //!
-//! An inner node with a child in memory stays, because only that child's slot knows the child's changes. A dirty inner
-//! node stays until a checkpoint has written it, and so does a root that is a leaf: a checkpoint sees by its root that a
-//! tree has changed.
+//! An inner node with a child in memory stays, because only that child's slot knows the child's changes. So one that is written
+//! names the newest record of each child. It takes more than its own bytes: a slot for each child. The slots of all leaves take
+//! more than a hundredth of what the leaves take: half of a budget that is a fortieth of the leaves, whatever is in memory of these.
+//! A dirty root stays: a checkpoint sees by it that a tree has changed.
 //!
 //! **INV-IDX-13.** *A record that eviction wrote is live for the next write-out, and its bytes are in the next report.* A
-//! step of eviction is one of a pass of its own (INV-IDX-11): it picks leaves under the lock, writes them without, and
-//! installs the records of those whose slots still have the record with which they were picked. All nodes above them become
-//! outdated, so the next write-out names the records, and the root is dirty until then. The changes of the accounts stay
+//! step of eviction is one of a pass of its own (INV-IDX-11): it picks nodes under the lock, writes them without, and
+//! installs the records of those whose slots still have the record with which they were picked. All nodes above a leaf become
+//! outdated then, and those above an inner node that is picked are. They stay so until a record names the new one: a write-out's,
+//! or that of an inner node that eviction writes, and the root is dirty until a write-out. The changes of the accounts stay
 //! with the tree until a write-out takes them: no segment that was written since the last checkpoint began is freed before.
 
 use std::sync::Arc;
 
 use super::node::inner::Inner;
 use super::pick::Picked;
-use super::slot::{Node, Slot};
+use super::slot::{Node, OUTDATED, Slot};
 use super::tree::Tree;
-use crate::{Evicted, EvictionStep, IndexError, WriteOut};
+use crate::{Evicted, EvictionStep, IndexError, NodeKind, WriteOut};
 
 /// At most how many rounds [`Tree::evict`] makes: two in which a node may be spared, and the one that takes it.
 const ROUNDS: usize = 3;
@@ -85,12 +87,21 @@ impl Tree {
         let outcome = self.write_step(&picked, &mut pass);
         let mut maintenance = self.maintenance.lock();
         for Picked { slot, .. } in &picked {
-            // It may have changed, or been read, while it was written.
-            if slot.is_resident() && !slot.is_dirty() && !slot.is_retired() && !slot.take_chance() {
+            // It may have changed, or been read, while it was written; a child of it may have been loaded.
+            let is_needed =
+                matches!(slot.node_unmarked(), Ok(Node::Inner(inner)) if inner.has_resident_child());
+            if slot.is_resident()
+                && !slot.is_dirty()
+                && !slot.is_retired()
+                && !is_needed
+                && !slot.take_chance()
+            {
                 maintenance.clock.evict(slot, &mut evicted);
             }
         }
-        evicted.written_leaves += pass.records_written.iter().sum::<u64>();
+        let written_inner_nodes = pass.records_written[NodeKind::Internal as usize];
+        evicted.written_inner_nodes += written_inner_nodes;
+        evicted.written_leaves += pass.records_written.iter().sum::<u64>() - written_inner_nodes;
         outcome.map(|()| evicted)
     }
 
@@ -188,27 +199,40 @@ impl Sweep<'_> {
             self.left_dirty_leaf = true;
         } else {
             let picked = self.tree.pick(slot);
-            self.step.write_bytes = self.step.write_bytes.saturating_sub(picked.bytes());
-            self.step.bytes = self.step.bytes.saturating_sub(picked.bytes());
-            self.picked.push(picked);
+            self.pick(picked);
         }
     }
 
     /// Visits an inner node after its children.
-    fn visit_inner(&mut self, slot: &Slot, inner: &Inner) {
+    fn visit_inner(&mut self, slot: &Arc<Slot>, inner: &Inner) {
         if self.step.unread_only {
             return;
         }
         let is_spared = slot.take_chance();
-        if slot.is_dirty() || self.is_done() || inner.children().iter().any(|child| child.is_resident()) {
+        let is_root = Arc::ptr_eq(slot, &self.tree.root);
+        // An outdated node may be written, with what is outdated above it.
+        let may_write = self.step.write_bytes > 0 && !is_root && slot.has(OUTDATED);
+        if slot.is_dirty() && !may_write || self.is_done() || inner.has_resident_child() {
             // Not spared: another round would give as little. Every reader reads the root.
             return;
         }
         if is_spared {
             self.evicted.spared += 1;
+            return;
+        }
+        if slot.is_dirty() {
+            let picked = self.tree.pick_exact(slot, inner);
+            self.pick(picked);
         } else {
             self.evict(slot);
         }
+    }
+
+    /// Takes a dirty node to be written, and given back then.
+    fn pick(&mut self, picked: Picked) {
+        self.step.write_bytes = self.step.write_bytes.saturating_sub(picked.bytes());
+        self.step.bytes = self.step.bytes.saturating_sub(picked.bytes());
+        self.picked.push(picked);
     }
 
     fn evict(&mut self, slot: &Slot) {

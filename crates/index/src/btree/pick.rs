@@ -162,6 +162,16 @@ impl Tree {
         Picked::new(slot, slot.dirty_node(), Vec::new(), &*self.nodes.store)
     }
 
+    /// Picks an outdated inner node above clean children: each has its newest record. Maintenance only.
+    pub(crate) fn pick_exact(&self, slot: &Arc<Slot>, inner: &Inner) -> Picked {
+        assert!(
+            inner.children().iter().all(|child| !child.is_dirty()),
+            "its record names what its children hold"
+        );
+        let named = inner.children().iter().map(|child| Named::Old(child.lsn())).collect();
+        Picked::new(slot, slot.dirty_node(), named, &*self.nodes.store)
+    }
+
     /// Picks nodes for a step, from the position of the pass on, until they have `bytes_max` bytes, and moves the
     /// position behind them: dirty leaves that the pass has not written; when it has, outdated nodes right above leaves.
     pub(crate) fn pick_some(&self, pass: &mut WriteOut, bytes_max: usize) -> Vec<Picked> {

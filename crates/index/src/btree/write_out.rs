@@ -114,7 +114,9 @@ impl Maintenance {
             return;
         }
         if slot.lsn() != picked.lsn {
-            if slot.is_dirty() && !slot.is_written_since(record.disk.pass) {
+            // What a leaf holds is in no record of the pass. An inner node's flags say whether its newest record is exact.
+            let is_leaf = matches!(picked.node, Node::Leaf(_));
+            if is_leaf && slot.is_dirty() && !slot.is_written_since(record.disk.pass) {
                 slot.mark(OUTDATED);
             }
             return;
@@ -234,6 +236,15 @@ impl Tree {
             maintenance.count_end(&picked, &written);
             for (picked, record) in picked.iter().zip(&written) {
                 maintenance.install(picked, record, &written);
+            }
+            // Eviction may have written such a leaf, and then the node above it, since both were picked.
+            for Picked { slot, node, .. } in &picked {
+                if let Node::Leaf(leaf) = node
+                    && slot.has(OUTDATED)
+                    && !slot.is_retired()
+                {
+                    self.mark_above(leaf.fences().lower);
+                }
             }
         }
         let accounts = maintenance.pending.take();

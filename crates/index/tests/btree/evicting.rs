@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
-    Base, BaseCursor, EvictionStep, IndexError, Io, MergeSource, NodeKind, NodeStore, StoreError,
+    AccountChange, Base, BaseCursor, EvictionStep, IndexError, Io, MergeSource, NodeKind, NodeStore,
+    StoreError,
 };
 use fulgurite_types::{Csn, Lsn};
 
@@ -265,6 +266,44 @@ fn dirty_leaves_are_written_and_evicted_and_the_next_report_counts_them() {
     assert_eq!(report.accounts, tree.live_accounts().unwrap());
     assert_eq!(tree.evict(0), 0);
     assert_eq!(rows(&tree, 1).len(), 2_000);
+}
+
+/// INV-IDX-13: an inner node follows its leaves once they were written and evicted, with the slots that it has for them. Merges
+/// and write-outs find its newest record, although no other record names it yet.
+#[test]
+fn dirty_inner_nodes_are_written_and_evicted_and_the_next_report_counts_them() {
+    const ROWS: u64 = 2_000;
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+    merge(&tree, &batch(ROWS, 1), &rules(1, &[]));
+    let mut accounts: BTreeMap<u32, i64> = BTreeMap::new();
+    let mut count = |changes: Vec<AccountChange>| {
+        changes.into_iter().for_each(|(segment, bytes)| *accounts.entry(segment).or_default() += bytes);
+        accounts.retain(|_, bytes| *bytes != 0);
+        accounts.clone().into_iter().collect::<Vec<_>>()
+    };
+    for csn in 2..5 {
+        let written: u64 =
+            (0..1_000).map(|_| tree.evict_some(&some(1_000, 5_000)).unwrap().written_inner_nodes).sum();
+        assert!(written > 10, "{written}");
+        // The root is left: a checkpoint sees by it that the tree has changed.
+        assert!(tree.resident_bytes() < 1_000 && tree.is_dirty(), "{}", tree.resident_bytes());
+        if csn == 3 {
+            let report = tree.write_out().unwrap();
+            assert_eq!(count(report.accounts), tree.live_accounts().unwrap());
+        }
+        merge(&tree, &batch(ROWS, csn), &rules(csn, &[]));
+    }
+    let mut pass = tree.begin_write_out();
+    while !pass.is_done() {
+        _ = count(tree.write_some(&mut pass, 500).unwrap());
+        tree.evict_some(&some(100, 5_000)).unwrap();
+    }
+    let report = tree.finish_write_out(pass).unwrap();
+    assert_eq!(count(report.accounts), tree.live_accounts().unwrap());
+    let reopened = BTree::open(TABLE, report.root, store, small_nodes());
+    assert_eq!(rows(&reopened, 4).len() as u64, ROWS);
+    assert_eq!(rows(&reopened, 4), rows(&tree, 4));
 }
 
 /// A checkpoint sees by the root that a tree has changed: a root that is a leaf is written by none but a checkpoint.

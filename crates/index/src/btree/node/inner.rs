@@ -183,6 +183,11 @@ impl Inner {
         &self.children
     }
 
+    /// Whether a child is in memory.
+    pub(crate) fn has_resident_child(&self) -> bool {
+        self.children.iter().any(|child| child.is_resident())
+    }
+
     #[inline]
     fn slots(&self) -> &[SlotBytes] {
         search::slots(&self.body, self.slots_at, self.children.len() - 1)
