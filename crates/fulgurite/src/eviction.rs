@@ -1,9 +1,10 @@
 //! Eviction keeps the memory of a database within its budget ([`Options::memory_bytes`](crate::Options::memory_bytes)): it
 //! gives back nodes of all tables' trees and cached values ([`crate::value_cache`]), under one clock that goes from table to table.
 //!
-//! What gives way, in this order: values and clean nodes; dirty leaves, which are written to the bulk stream so that they can be dropped
-//! ([`fulgurite_index::Base::evict_some`]); then reads that load nodes wait, and merges, and commits, because memtables are
-//! full (INV-MEM-1: not for long, and not if it is of no use). The dirty nodes that are left then, inner nodes and the roots of small tables, only a checkpoint can write: eviction asks for one.
+//! What gives way, in this order: values and clean nodes; dirty leaves, and inner nodes that have no child in memory, which are
+//! written to the bulk stream so that they can be dropped ([`fulgurite_index::Base::evict_some`]); then reads that load nodes wait,
+//! and merges, and commits, because memtables are full (INV-MEM-1: not for long, and not if it is of no use). The dirty nodes that
+//! are left then, roots, only a checkpoint can write: eviction asks for one.
 //!
 //! A thread of the background evicts. Where there is none (a database that is opened read-only, tests, a close), those evict
 //! that load nodes.
@@ -325,7 +326,8 @@ impl Engine {
         if evicted.nodes > 0 && self.memory.has_thread.load(Relaxed) {
             self.memory.index.set_gives(true);
         }
-        clock.worked |= evicted.nodes + evicted.written_leaves + evicted.spared > 0;
+        let written = evicted.written_leaves + evicted.written_inner_nodes;
+        clock.worked |= evicted.nodes + written + evicted.spared > 0;
     }
 
     /// All tables that may have something to evict were visited: begins with the first again.
