@@ -45,8 +45,8 @@ struct Sweep<'a> {
     step: EvictionStep,
     picked: Vec<Picked>,
     evicted: Evicted,
-    /// Whether it passed by a leaf only because it may write no more.
-    left_dirty_leaf: bool,
+    /// Whether it passed by a node only because it may write no more.
+    left_dirty: bool,
     /// The lower fence of the slot at which the step ended.
     ended_at: Option<Vec<u8>>,
 }
@@ -115,7 +115,7 @@ impl Tree {
             step: *step,
             picked: Vec::new(),
             evicted: Evicted::default(),
-            left_dirty_leaf: false,
+            left_dirty: false,
             ended_at: None,
         };
         match self.root.node_unmarked() {
@@ -153,7 +153,7 @@ impl Sweep<'_> {
     fn found_nothing(&self) -> bool {
         let Evicted { nodes, spared, .. } = self.evicted;
         let is_whole = self.ended_at.is_none() && !self.is_done() && !self.step.unread_only;
-        is_whole && nodes + spared == 0 && self.picked.is_empty() && !self.left_dirty_leaf
+        is_whole && nodes + spared == 0 && self.picked.is_empty() && !self.left_dirty
     }
 
     /// Visits the children at or above `from`.
@@ -196,7 +196,7 @@ impl Sweep<'_> {
         if !slot.is_dirty() {
             self.evict(slot);
         } else if self.step.write_bytes == 0 {
-            self.left_dirty_leaf = true;
+            self.left_dirty = true;
         } else {
             let picked = self.tree.pick(slot);
             self.pick(picked);
@@ -211,9 +211,13 @@ impl Sweep<'_> {
         let is_spared = slot.take_chance();
         let is_root = Arc::ptr_eq(slot, &self.tree.root);
         // An outdated node may be written, with what is outdated above it.
-        let may_write = self.step.write_bytes > 0 && !is_root && slot.has(OUTDATED);
-        if slot.is_dirty() && !may_write || self.is_done() || inner.has_resident_child() {
+        let is_writable = !is_root && slot.has(OUTDATED);
+        if slot.is_dirty() && !is_writable || self.is_done() || inner.has_resident_child() {
             // Not spared: another round would give as little. Every reader reads the root.
+            return;
+        }
+        if slot.is_dirty() && self.step.write_bytes == 0 {
+            self.left_dirty = true;
             return;
         }
         if is_spared {

@@ -143,22 +143,29 @@ fn newest(tree: &BTree, key: u8) -> u64 {
 /// A checkpointer, a merger that cuts and joins, a reader, and eviction of single leaves, dirty ones too. Its changes of the
 /// accounts are in the checkpointer's reports.
 fn write_out_while_it_changes() {
+    let step = EvictionStep { bytes: 1, slots: 5, write_bytes: 1, ..EvictionStep::ALL_CLEAN };
+    write_out_while_evicting(step, 8);
+}
+
+/// The same with eviction of all that it can take at once, inner nodes too.
+fn write_out_while_all_is_evicted() {
+    write_out_while_evicting(EvictionStep { write_bytes: usize::MAX, ..EvictionStep::ALL_CLEAN }, 4);
+}
+
+fn write_out_while_evicting(step: EvictionStep, steps: usize) {
     let world = World::new();
-    let start = |body: fn(&World)| {
+    fn start(world: &Arc<World>, body: impl FnOnce(&World) + Send + 'static) -> thread::JoinHandle<()> {
         let world = world.clone();
         thread::spawn(move || body(&world))
-    };
+    }
     let threads = [
-        start(|world| (2..=ROUNDS).for_each(|csn| world.merge(csn))),
-        start(|world| {
+        start(&world, |world| (2..=ROUNDS).for_each(|csn| world.merge(csn))),
+        start(&world, |world| {
             let mut last = vec![0; usize::from(KEYS)];
             (0..2).for_each(|_| world.write_out(&mut last));
         }),
-        start(|world| {
-            let step = EvictionStep { bytes: 1, slots: 5, write_bytes: 1, ..EvictionStep::ALL_CLEAN };
-            (0..8).for_each(|_| _ = world.tree.evict_some(&step).unwrap());
-        }),
-        start(|world| {
+        start(&world, move |world| (0..steps).for_each(|_| _ = world.tree.evict_some(&step).unwrap())),
+        start(&world, |world| {
             for key in (0..KEYS).step_by(6) {
                 let merged = world.merged.load(Ordering::SeqCst);
                 assert!(newest(&world.tree, key) >= merged, "a reader misses what is merged");
@@ -174,6 +181,19 @@ fn write_out_while_it_changes() {
 #[test]
 fn a_tree_is_written_out_while_it_changes() {
     shuttle::check_random(write_out_while_it_changes, if cfg!(debug_assertions) { 3_000 } else { 30_000 });
+}
+
+#[test]
+fn a_tree_is_written_out_while_all_of_it_is_evicted() {
+    shuttle::check_random(
+        write_out_while_all_is_evicted,
+        if cfg!(debug_assertions) { 3_000 } else { 30_000 },
+    );
+    shuttle::check_pct(
+        write_out_while_all_is_evicted,
+        if cfg!(debug_assertions) { 3_000 } else { 30_000 },
+        4,
+    );
 }
 
 /// The same with threads that rest for long.
