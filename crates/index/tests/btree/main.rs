@@ -4,6 +4,7 @@ mod accounts;
 mod bulk;
 mod damage;
 mod evicting;
+mod evicting_threads;
 mod golden;
 mod leaving;
 mod loads;
