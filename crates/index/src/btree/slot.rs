@@ -271,17 +271,18 @@ impl Absent {
     }
 }
 
-/// A stable reference to a child.
+/// A stable reference to a child. A read needs the first three fields: they are in one cache line.
+#[repr(C)]
 pub(crate) struct Slot {
     word: AtomicPtr<u8>,
-    lsn: AtomicU64,
     flags: AtomicU32,
+    /// The batch of evictions before which the node was loaded.
+    loaded_in: AtomicU32,
+    lsn: AtomicU64,
     /// The segment of the full record; 0 if it is not known: the node was not loaded since its parent was.
     full_segment: AtomicU32,
     /// The bytes that the tree counts as dirty for it. Maintenance only: a reader that installs a node finds it clean.
     dirty_bytes: AtomicU32,
-    /// The batch of evictions before which the node was loaded.
-    loaded_in: AtomicU32,
     charged: AtomicUsize,
     residency: Arc<Residency>,
     disk: Mutex<Option<Box<DiskState>>>,

@@ -107,8 +107,8 @@ fn a_tree_is_listed_while_it_has_something_to_evict() {
         let is_listed = || memory.next_evictable(None) == Some(TABLE);
         let evict = |write_bytes: usize| {
             let step = EvictionStep { write_bytes, ..EvictionStep::ALL_CLEAN };
-            // Two in which a node may be spared, one that takes it, and one that finds nothing.
-            (0..4).for_each(|_| _ = tree.evict_some(&step).unwrap());
+            // Two in which a node may be spared, and one that takes it, for each level; and one that finds nothing.
+            (0..16).for_each(|_| _ = tree.evict_some(&step).unwrap());
         };
         merge(&tree, &batch(rows, 1), &rules(1, &[]));
         if rows == 2_000 {

@@ -13,17 +13,20 @@ use crate::memory::{COUNTS_BYTES, Charge, IndexMemory, in_size_class};
 use crate::{NodeKind, VersionFlags, VersionRef};
 
 /// A resident leaf: entries ordered by key, then by CSN, newest first.
+///
+/// A point read needs the first five fields, and the counts before them: less than a cache line.
+#[repr(C)]
 pub struct Leaf {
-    /// In a buffer of a size class once nodes are evicted.
+    /// In a buffer of a size class if it was loaded, or nodes are evicted.
     bytes: Vec<u8>,
-    heap_at: usize,
-    slots_at: usize,
-    count: usize,
-    prefix_len: usize,
+    heap_at: u32,
+    slots_at: u32,
+    count: u32,
+    prefix_len: u32,
     max_csn: Csn,
-    may_be_pruned: bool,
     origin: Option<Box<Origin>>,
     charge: Option<Charge>,
+    may_be_pruned: bool,
 }
 
 /// The records that a leaf was loaded from.
@@ -88,13 +91,12 @@ impl Leaf {
         bytes[..HEADER_BYTES].copy_from_slice(&encoded);
         let Header { max_csn, count, .. } = header;
         let may_be_pruned = flags & PRUNABLE_FLAGS != 0;
-        let count = count as usize;
         Leaf {
             bytes,
-            heap_at,
-            slots_at,
+            heap_at: len_u32(heap_at),
+            slots_at: len_u32(slots_at),
             count,
-            prefix_len,
+            prefix_len: len_u32(prefix_len),
             max_csn,
             may_be_pruned,
             origin: None,
@@ -104,12 +106,11 @@ impl Leaf {
 
     /// The leaf over a validated body ([`super::leaf_check`]) with this header, whose entries have all these flags together.
     pub(super) fn from_valid(bytes: Vec<u8>, header: &Header, slots_at: usize, flags: u8) -> Leaf {
-        let count = header.count as usize;
         let mut leaf = Leaf {
             bytes,
-            heap_at: slots_at + count * SLOT_BYTES,
-            slots_at,
-            count,
+            heap_at: len_u32(slots_at + header.count as usize * SLOT_BYTES),
+            slots_at: len_u32(slots_at),
+            count: header.count,
             prefix_len: 0,
             max_csn: header.max_csn,
             may_be_pruned: flags & PRUNABLE_FLAGS != 0,
@@ -117,7 +118,7 @@ impl Leaf {
             charge: None,
         };
         let fences = leaf.fences();
-        leaf.prefix_len = fence_prefix(fences.lower, fences.upper);
+        leaf.prefix_len = len_u32(fence_prefix(fences.lower, fences.upper));
         leaf
     }
 
@@ -131,12 +132,14 @@ impl Leaf {
         self
     }
 
-    /// Charges its bytes to `memory` until it is dropped. Once nodes are evicted its buffer gets a size class. Not before: leaves
-    /// that a merge builds one after the other are neighbours then, and do not fill the holes of others; scans are a quarter faster.
+    /// Charges its bytes to `memory` until it is dropped. Its buffer gets a size class if it was loaded, or nodes are evicted. Not
+    /// otherwise: leaves that a merge builds one after the other are neighbours then, and do not fill the holes of others; scans
+    /// are a quarter faster.
     pub(crate) fn charge_to(&mut self, memory: &Arc<IndexMemory>) {
-        match memory.batches() {
-            0 => self.bytes.shrink_to_fit(),
-            _ => self.bytes = in_size_class(std::mem::take(&mut self.bytes)),
+        if self.origin.is_some() || memory.batches() > 0 {
+            self.bytes = in_size_class(std::mem::take(&mut self.bytes));
+        } else {
+            self.bytes.shrink_to_fit();
         }
         let origin = self.origin.as_ref().map_or(0, |origin| {
             size_of::<Origin>() + origin.delta.as_ref().map_or(0, |delta| delta.keys.capacity())
@@ -160,7 +163,7 @@ impl Leaf {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.count as usize
     }
 
     /// The greatest CSN of its entries.
@@ -184,12 +187,12 @@ impl Leaf {
 
     #[inline]
     pub(super) fn slots(&self) -> &[SlotBytes] {
-        search::slots(&self.bytes, self.slots_at, self.count)
+        search::slots(&self.bytes, self.slots_at as usize, self.count())
     }
 
     #[inline]
     pub(crate) fn heap(&self) -> &[u8] {
-        &self.bytes[self.heap_at..]
+        &self.bytes[self.heap_at as usize..]
     }
 
     /// Where entry `index` starts in the heap; for `count`, where the heap ends.
@@ -197,7 +200,7 @@ impl Leaf {
     pub(crate) fn start(&self, index: usize) -> usize {
         match self.slots().get(index) {
             Some(slot) => search::offset_of(slot),
-            None => self.bytes.len() - self.heap_at,
+            None => self.bytes.len() - self.heap_at as usize,
         }
     }
 
@@ -222,7 +225,7 @@ impl Leaf {
             "searched outside the fences"
         );
         let heap = self.heap();
-        search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
+        search::count_below(self.slots(), search::head(key, self.prefix_len as usize), |offset| {
             let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");
             entry.key < key
         })
@@ -231,7 +234,7 @@ impl Leaf {
     /// The entries of `key`.
     pub(crate) fn group(&self, key: &[u8]) -> Range<usize> {
         let start = self.lower_bound(key);
-        if start == self.count || self.entry(start).key != key {
+        if start == self.count() || self.entry(start).key != key {
             return start..start;
         }
         start..self.group_end(start)
@@ -241,7 +244,7 @@ impl Leaf {
     #[inline]
     pub(crate) fn group_end(&self, index: usize) -> usize {
         let mut end = index + 1;
-        while end < self.count && self.peek(end).1 {
+        while end < self.count() && self.peek(end).1 {
             end += 1;
         }
         end
@@ -251,7 +254,7 @@ impl Leaf {
     #[inline]
     pub(crate) fn find(&self, key: &[u8], at: Csn) -> Option<Entry<'_>> {
         let mut index = self.lower_bound(key);
-        if index == self.count {
+        if index == self.count() {
             return None;
         }
         let mut entry = self.entry(index);
@@ -260,7 +263,7 @@ impl Leaf {
         }
         while entry.csn > at {
             index += 1;
-            if index == self.count {
+            if index == self.count() {
                 return None;
             }
             entry = self.entry(index);
@@ -274,7 +277,7 @@ impl Leaf {
     /// The first entry that a reader at `at` sees, at or after entry `index`, which starts a key.
     #[inline]
     pub(crate) fn visible_from(&self, mut index: usize, at: Csn) -> Option<usize> {
-        while index < self.count {
+        while index < self.count() {
             if self.peek(index).0 <= at {
                 return Some(index);
             }
@@ -305,7 +308,7 @@ impl Leaf {
 
     /// All entries in order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        (0..self.count).map(|index| self.entry(index))
+        (0..self.count()).map(|index| self.entry(index))
     }
 }
 
@@ -332,7 +335,7 @@ impl CurrentEntry {
         self.expires_at_ms = entry.expires_at_ms;
         self.key_len = entry.key.len();
         self.payload_len = entry.payload.len();
-        self.end = leaf.heap_at + end;
+        self.end = leaf.heap_at as usize + end;
     }
 
     #[inline]
