@@ -1,10 +1,13 @@
 //! What the fuzz targets of `crates/fuzz` need of the index: decoders over any bytes.
 
+use std::sync::Arc;
+
 use crate::btree::describe;
 use crate::btree::node::delta::LeafDelta;
 use crate::btree::node::format::{self, Header};
 use crate::btree::node::inner::Inner;
 use crate::btree::node::leaf::Leaf;
+use crate::btree::slot::Residency;
 use crate::{NodeKind, OutOfLine};
 use fulgurite_types::Csn;
 
@@ -16,8 +19,9 @@ pub fn node(bytes: &[u8]) {
     let keys = node.entries.iter().map(|entry| &entry.key).chain(node.children.iter().map(|(key, _)| key));
     match header.kind {
         NodeKind::Internal => {
+            let residency = Arc::new(Residency::new(header.table, None));
             let (inner, entries) =
-                Inner::decode(bytes.to_vec(), header.table, &fences, &Default::default()).expect("as before");
+                Inner::decode(bytes.to_vec(), header.table, &fences, &residency).expect("as before");
             let lsns = inner.children().iter().map(|child| child.lsn());
             assert_eq!(inner.encode(entries, lsns), bytes);
             for key in keys {

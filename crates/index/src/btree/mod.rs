@@ -47,7 +47,7 @@ mod records;
 mod relocate;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
-mod slot;
+pub(crate) mod slot;
 mod tree;
 mod walk;
 mod write_out;
