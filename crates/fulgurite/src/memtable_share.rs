@@ -90,7 +90,7 @@ impl Engine {
         let most = (share / GROWN_SHARE).min((self.options.checkpoint_log_bytes / LOG_SHARE) as usize);
         let least = MEMTABLE_BYTES_LEAST.min(share / LEAST_SHARE);
         // Where nodes are evicted there are more leaves than rows in any memtable, and each waits for a read: a long
-        // memtable delays a close.
+        // memtable makes merges no cheaper.
         let is_in_memory = self.memory.index.batches() == 0;
         let live_bytes = if is_in_memory { self.progress.live_bytes.load(Ordering::Relaxed) } else { 0 };
         ((live_bytes / LIVE_SHARE) as usize).min(most).max(least)

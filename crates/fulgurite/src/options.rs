@@ -55,7 +55,7 @@ pub struct Options {
     /// until they are dropped. When that is not enough, reads that load nodes, and merges, wait, for a tenth of a second
     /// at most. It bounds other options: `memtable_bytes_max`, if it is given, to a thirty-second and `checkpoint_log_bytes` to a quarter of
     /// it. All memtables together take a quarter at most, commits wait for that; and so do all open transactions, whose puts
-    /// and reads are refused beyond it ([`Error::TooLarge`]). Long values while they are read are not in it. At least 16 MiB and twice `log_buffer_bytes`. Default `None`.
+    /// and reads are refused beyond it ([`Error::TooLarge`]). At least 16 MiB and twice `log_buffer_bytes`. Default `None`.
     pub memory_bytes: Option<usize>,
     /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
     /// MiB.
