@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::active::{Active, Activity, note};
 use crate::claims::Claims;
-use crate::merger::MERGING_WAIT_MS_MAX;
+use crate::merger::{MERGING_WAIT_MS_MAX, Stillness};
 use crate::throttle::Throttle;
 use crate::{Error, Options, Result};
 
@@ -52,6 +52,8 @@ pub(crate) struct TableState {
     pub claims: Claims,
     /// Where committers queue while merging falls behind.
     pub throttle: Throttle,
+    /// Since when no commit has changed its mutable memtable.
+    pub stillness: Stillness,
     /// Whether it is in the list of active tables.
     is_active: AtomicBool,
     active: Weak<Active<TableState>>,
@@ -336,6 +338,7 @@ fn new_state(
         index: Arc::new(IndexTable::new(id, tree, *table)),
         name: RwLock::new(name.into()),
         dropped: AtomicU64::new(0),
+        stillness: Stillness::default(),
         merging_failed: AtomicBool::new(false),
         claims: Claims::default(),
         throttle: Throttle::new(MERGING_WAIT_MS_MAX),

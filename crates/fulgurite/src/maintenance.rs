@@ -10,6 +10,7 @@
 //! that it may have, and while the log has outgrown its share. They stop for the memtables only.
 
 use fulgurite_log::{CommitLog, LogError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_types::{Csn, limits};
@@ -21,7 +22,7 @@ use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::latency::Waited;
-use crate::merger::{MEMTABLES_SLOW, freeze_if_grown, has_too_many_memtables};
+use crate::merger::{MEMTABLES_SLOW, freeze_if_grown, freeze_if_still, has_too_many_memtables};
 use crate::progress::Failures;
 use crate::{Error, Result};
 
@@ -278,10 +279,20 @@ impl Engine {
             freeze_if_grown(table, &self.log, self.memtable_bytes_max());
         }
         self.freeze_largest(&active);
+        let may_be_still = self.freeze_still(&active);
         drop(active);
         let worked = self.merge_all()?;
         self.tables.active().drop_quiet();
-        Ok(Round { worked, left: self.merging_waits() || self.has_unflushed() })
+        Ok(Round { worked, left: may_be_still || self.merging_waits() || self.has_unflushed() })
+    }
+
+    /// Freezes the memtables that commits do not change any more. Returns whether others may come to that. Where nodes are
+    /// evicted, a merge would read leaves, and press others out.
+    fn freeze_still(&self, tables: &[Arc<TableState>]) -> bool {
+        let is_in_memory = self.memory.index.batches() == 0;
+        let now_ns = self.env.clock().monotonic_ns();
+        let waiting = |table: &&Arc<TableState>| freeze_if_still(table, &self.log, now_ns);
+        is_in_memory && tables.iter().filter(waiting).count() > 0
     }
 
     /// One round of the work that changes the disk: freeing, the look at the free space, and a checkpoint if one is due.

@@ -41,6 +41,12 @@ const SPEED_ASSUMED: u64 = 32 << 20;
 /// A memtable of this many bytes tells how fast merging is.
 const SPEED_BYTES_MIN: u64 = 64 << 10;
 
+/// A mutable memtable that no commit has changed for so long is merged, ...
+const STILL_NS: u64 = 1_000_000_000;
+
+/// ... if it takes so many bytes.
+const STILL_BYTES_MIN: u64 = 1 << 20;
+
 /// How long a waiting committer sleeps before it checks again whether the log has failed.
 const WAIT_MAX: Duration = Duration::from_millis(20);
 
@@ -228,6 +234,39 @@ pub(crate) fn freeze_if_grown(table: &TableState, log: &Log, bytes_max: usize) {
     }
 }
 
+/// How long a table's mutable memtable has not changed.
+#[derive(Default)]
+pub(crate) struct Stillness {
+    /// Its bytes, which each commit adds to.
+    bytes: AtomicU64,
+    /// When it was first seen with these, by the monotonic clock.
+    since_ns: AtomicU64,
+}
+
+impl Stillness {
+    /// Whether it has had these `bytes` for long. Called by the merger's thread only.
+    fn is_long(&self, bytes: u64, now_ns: u64) -> bool {
+        if self.bytes.swap(bytes, Ordering::Relaxed) != bytes {
+            self.since_ns.store(now_ns, Ordering::Relaxed);
+        }
+        now_ns.saturating_sub(self.since_ns.load(Ordering::Relaxed)) >= STILL_NS
+    }
+}
+
+/// Freezes a table's mutable memtable if it is long enough that each read pays for it, and no commit has changed it for a
+/// second: after a load, reads find all rows in the tree. Returns whether it may have to be frozen later.
+pub(crate) fn freeze_if_still(table: &TableState, log: &Log, now_ns: u64) -> bool {
+    let bytes = table.index.memtables().newest_bytes();
+    if table.id == TableId::CATALOG || bytes < STILL_BYTES_MIN {
+        return false;
+    }
+    if !table.stillness.is_long(bytes, now_ns) {
+        return true;
+    }
+    freeze(table, log);
+    false
+}
+
 /// Freezes a table's mutable memtable, whatever its size.
 pub(crate) fn freeze(table: &TableState, log: &Log) {
     log.at_reserved(|csn| table.index.freeze(csn));
@@ -366,6 +405,16 @@ mod tests {
         assert!(has_too_many_memtables(&table, at_most(0) - 1));
         (10..=16).for_each(|csn| put(&table, Csn(csn), b"key"));
         assert!(memtables.count() == 17 && has_too_many_memtables(&table, 1 << 20));
+    }
+
+    #[test]
+    fn a_memtable_is_still_when_it_has_not_changed_for_a_second() {
+        let stillness = Stillness::default();
+        let steps = [(7, 5, false), (7, STILL_NS, false), (8, STILL_NS + 4, false), (8, STILL_NS + 5, false)];
+        for (bytes, now_ns, is_long) in steps {
+            assert_eq!(stillness.is_long(bytes, now_ns), is_long, "{now_ns}");
+        }
+        assert!(stillness.is_long(8, 2 * STILL_NS + 4));
     }
 
     #[test]

@@ -75,6 +75,30 @@ fn an_idle_database_merges_checkpoints_and_frees_what_a_burst_left() {
     db.close().unwrap();
 }
 
+/// Each read would look at a long memtable first. A short one stays.
+#[test]
+fn an_idle_database_merges_a_memtable_that_is_not_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { memtable_bytes_max: None, checkpoint_log_bytes: 1 << 30, ..options() };
+    let db = Database::open(dir.path(), options).unwrap();
+    let tables = ["long", "short"].map(|name| db.create_table(name).unwrap());
+    for (table, rows) in tables.iter().zip([20_000_u64, 50]) {
+        for first in (0..rows).step_by(1_000) {
+            let mut txn = db.begin();
+            (first..rows.min(first + 1_000))
+                .try_for_each(|row| txn.put(table, row.to_be_bytes(), [1; 100]))
+                .unwrap();
+            txn.commit().unwrap();
+        }
+    }
+    assert!(db.stats().memtable_entries >= 20_050);
+    wait_for("merging", &db, |stats| stats.merges > 0 && stats.memtable_entries < 20_000);
+    let Stats { merges, checkpoints, .. } = db.stats();
+    assert_eq!((merges, checkpoints), (1, 0));
+    assert!((50..100).contains(&db.stats().memtable_entries), "{}", db.stats().memtable_entries);
+    db.close().unwrap();
+}
+
 /// The chunks of an open transaction take space before any commit does: they wake the merger, too.
 #[test]
 fn a_transaction_that_writes_ahead_into_an_idle_database_is_refused_before_the_disk_is_full() {
