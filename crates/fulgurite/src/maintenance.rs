@@ -310,8 +310,13 @@ impl Engine {
             self.paced_checkpoint()?;
         }
         // Commits that are not flushed yet may make a checkpoint due once they are.
-        let left = freed? || self.has_unflushed();
+        let left = freed? || self.has_unflushed() || self.is_collecting();
         looked.map(|()| Round { worked, left })
+    }
+
+    /// Whether a checkpoint has moved something that another one frees.
+    fn is_collecting(&self) -> bool {
+        self.checkpointer.try_lock().is_some_and(|checkpointer| checkpointer.is_collecting())
     }
 
     /// Whether there are commits that the log has not flushed; an idle log flushes all of them.

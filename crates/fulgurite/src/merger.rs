@@ -234,19 +234,19 @@ pub(crate) fn freeze_if_grown(table: &TableState, log: &Log, bytes_max: usize) {
     }
 }
 
-/// How long a table's mutable memtable has not changed.
+/// How long something has not changed, of which a number changes with it: a table's mutable memtable by its bytes, which
+/// each commit adds to.
 #[derive(Default)]
 pub(crate) struct Stillness {
-    /// Its bytes, which each commit adds to.
-    bytes: AtomicU64,
-    /// When it was first seen with these, by the monotonic clock.
+    number: AtomicU64,
+    /// When it was first seen with this number, by the monotonic clock.
     since_ns: AtomicU64,
 }
 
 impl Stillness {
-    /// Whether it has had these `bytes` for long. Called by the merger's thread only.
-    fn is_long(&self, bytes: u64, now_ns: u64) -> bool {
-        if self.bytes.swap(bytes, Ordering::Relaxed) != bytes {
+    /// Whether it has had this `number` for a second. Called by one thread at a time.
+    pub fn is_long(&self, number: u64, now_ns: u64) -> bool {
+        if self.number.swap(number, Ordering::Relaxed) != number {
             self.since_ns.store(now_ns, Ordering::Relaxed);
         }
         now_ns.saturating_sub(self.since_ns.load(Ordering::Relaxed)) >= STILL_NS

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite_index::{Extent, OutOfLine};
-use fulgurite_log::{BulkPosition, ChunkRef, Log, SpillId};
+use fulgurite_log::{BulkPosition, ChunkRef, Log, SpillId, ValueOwner};
 use fulgurite_types::{Csn, Lsn, TableId, limits, value_checksum};
 
 use crate::Result;
@@ -42,9 +42,9 @@ impl Spill {
         }
     }
 
-    fn append(&mut self, ordinal: u32, bytes: &[u8]) -> Result<Lsn> {
+    fn append(&mut self, ordinal: u32, bytes: &[u8], owner: Option<ValueOwner<'_>>) -> Result<Lsn> {
         let on_segment = |segment| self.pins.pin(self.id, &self.snapshot, segment, self.since_ns);
-        let (lsn, mark) = self.log.append_chunk(self.id, ordinal, bytes, on_segment).or_error()?;
+        let (lsn, mark) = self.log.append_chunk(self.id, ordinal, bytes, owner, on_segment).or_error()?;
         self.mark = mark;
         Ok(lsn)
     }
@@ -52,22 +52,28 @@ impl Spill {
     /// Writes a value ahead; it is durable after [`Spill::sync`]. The returned `OutOfLine` has the partial checksum.
     pub fn value(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<(ChunksRef, OutOfLine)> {
         let checksum = value_checksum(table, key, &[value]);
-        let (chunks, extents) = self.write(value, checksum)?;
+        let owner = ValueOwner { table, key };
+        let (chunks, extents) = self.write(value, checksum, Some(owner))?;
         Ok((chunks, OutOfLine { len: value.len() as u64, checksum, extents }))
     }
 
     /// Writes an operation list ahead.
     pub fn body(&mut self, body: &[u8], crc: u32) -> Result<ChunksRef> {
-        Ok(self.write(body, crc)?.0)
+        Ok(self.write(body, crc, None)?.0)
     }
 
-    fn write(&mut self, bytes: &[u8], checksum: u32) -> Result<(ChunksRef, Vec<Extent>)> {
+    fn write(
+        &mut self,
+        bytes: &[u8],
+        checksum: u32,
+        owner: Option<ValueOwner<'_>>,
+    ) -> Result<(ChunksRef, Vec<Extent>)> {
         let ordinal = self.next_ordinal;
         let chunks = ChunksRef { spill: self.id, ordinal, len: bytes.len() as u64, checksum };
         check_ordinals(ordinal, chunks.count())?;
         let mut extents = Vec::with_capacity(chunks.count() as usize);
         for chunk in bytes.chunks(limits::CHUNK_BYTES_MAX) {
-            let lsn = self.append(self.next_ordinal, chunk)?;
+            let lsn = self.append(self.next_ordinal, chunk, owner)?;
             let len = chunk.len() as u32;
             self.chunks.push(ChunkRef { spill: self.id, ordinal: self.next_ordinal, lsn, len });
             extents.push(Extent { lsn, len });
@@ -88,7 +94,7 @@ impl Spill {
                 for reference in chunk {
                     reference.encode(&mut bytes);
                 }
-                let lsn = self.append(level_ordinal, &bytes)?;
+                let lsn = self.append(level_ordinal, &bytes, None)?;
                 upper.push(ChunkRef { spill: self.id, ordinal: level_ordinal, lsn, len: bytes.len() as u32 });
                 level_ordinal -= 1;
             }

@@ -1,10 +1,18 @@
 //! Values: from memory as they are, or from the log, where those outside the leaves are; and finding the damage in one.
+//!
+//! **INV-MOVE-2.** *A reader whose snapshot sees a version reads its value, wherever that was moved meanwhile.* A reader may
+//! hold the extents of a version for long: in a leaf that its cursor keeps, in a version that it found before. Garbage
+//! collection moves the value, and the segment is freed, maybe used again. Then the read fails: the segment is gone, or other
+//! bytes are there, which the value's checksum does not fit. The reader then looks the version up again, the same key and
+//! CSN, within a read from disk: the extents that it finds stay until that has ended (INV-READ-1). A snapshot keeps the versions that
+//! it sees, so it is there; if its extents are the same, the value is damaged.
 
 use std::sync::Arc;
 
-use fulgurite_index::{Extent, IndexMemory, LoadFor, OutOfLine, Pinned, ValueBytes, Version, size_class};
+use fulgurite_index::table::ReadPoint;
+use fulgurite_index::{Extent, IndexMemory, Io, LoadFor, OutOfLine, Pinned, ValueBytes, Version, size_class};
 use fulgurite_log::{Log, LogError};
-use fulgurite_types::{Csn, TableId, seal_checksum, value_checksum};
+use fulgurite_types::{Csn, DiskReads, TableId, hash_key, seal_checksum, value_checksum};
 
 use crate::catalog::Catalog;
 use crate::error::CsnRange;
@@ -19,12 +27,18 @@ const COPIED_BYTES_MAX: usize = 512;
 pub(crate) struct Values {
     log: Arc<Log>,
     tables: Arc<Catalog>,
+    disk_reads: Arc<DiskReads>,
     pub cache: ValueCache,
 }
 
 impl Values {
-    pub fn new(log: Arc<Log>, tables: Arc<Catalog>, memory: Arc<IndexMemory>) -> Values {
-        Values { log, tables, cache: ValueCache::new(memory) }
+    pub fn new(
+        log: Arc<Log>,
+        tables: Arc<Catalog>,
+        disk_reads: Arc<DiskReads>,
+        memory: Arc<IndexMemory>,
+    ) -> Values {
+        Values { log, tables, disk_reads, cache: ValueCache::new(memory) }
     }
 
     /// The value of a version if it is in memory, or the version.
@@ -68,8 +82,30 @@ impl Values {
 
     fn read_for(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Arc<ValueBytes>> {
         self.cache.memory().wait_for_room(LoadFor::Read);
-        let value = decode(table, key, csn, payload).and_then(|at| self.read_at(table, key, &at, Some(csn)));
+        let read = |payload: &[u8]| {
+            decode(table, key, csn, payload).and_then(|at| self.read_at(table, key, &at, Some(csn)))
+        };
+        let value = read(payload)
+            .or_else(|error| self.read_moved(table, key, csn, payload, read).unwrap_or(Err(error)));
         value.map_err(|error| self.in_table(table, error))
+    }
+
+    /// Reads a value that is not where `payload` says, where it is by now (INV-MOVE-2); `None` if it was not moved.
+    #[cold]
+    fn read_moved<R>(
+        &self,
+        table: TableId,
+        key: &[u8],
+        csn: Csn,
+        payload: &[u8],
+        read: impl Fn(&[u8]) -> Result<R>,
+    ) -> Option<Result<R>> {
+        let _read = self.disk_reads.begin();
+        let index = &self.tables.by_id_or_dropped(table)?.index;
+        let at = ReadPoint { csn, now_ms: 0 };
+        let version = index.get(key, hash_key(table, key), at, Io::Allowed).ok()??;
+        let has_moved = version.csn == csn && version.flags.is_out_of_line() && *version.payload != *payload;
+        has_moved.then(|| read(&version.payload))
     }
 
     /// A value's bytes count from before they are read.

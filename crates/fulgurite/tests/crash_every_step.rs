@@ -28,6 +28,7 @@ fn session(plan: &Plan, options: Options, tap: impl FnOnce(&Arc<SimEnv>, Observe
     let large =
         log.segments_freed > 0 && log.bulk_records > 500 && log.written_bytes > 2 << 20 && log.marks > 0;
     assert!(large, "the session is too small: {log:?}");
+    assert!(log.moved_value_bytes > 100_000, "too little was collected: {log:?}");
     drop(workload);
     let commits = history.lock().unwrap().submitted();
     assert!(commits >= 200, "only {commits} commits");

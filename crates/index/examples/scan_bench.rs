@@ -7,8 +7,8 @@ use std::time::Instant;
 use fulgurite_index::memtables::{BlockBuilder, BlockOp};
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
-    Base, BaseCursor, IndexError, Io, MergeSource, Owner, Pinned, PruneRules, Version, VersionFlags,
-    VersionRef, WriteOut, WriteOutReport,
+    Base, BaseCursor, IndexError, Io, MergeSource, OutOfLine, Owner, Pinned, PruneRules, Version,
+    VersionFlags, VersionRef, WriteOut, WriteOutReport,
 };
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key};
 
@@ -91,8 +91,8 @@ impl Base for Numbers {
     fn evict(&self, _resident_bytes_max: usize) -> usize {
         0
     }
-    fn references(&self, _key: &[u8], _lsn: Lsn) -> Result<bool, IndexError> {
-        Ok(false)
+    fn find_extent(&self, _key: &[u8], _lsn: Lsn) -> Result<Option<(Csn, OutOfLine)>, IndexError> {
+        Ok(None)
     }
     fn relocate(&self, _key: &[u8], _csn: Csn, _from: Lsn, _to: Lsn) -> Result<bool, IndexError> {
         Ok(false)

@@ -9,7 +9,7 @@ use fulgurite_types::{Csn, DecodeError, DiskReads, KeySpan, Lsn, TableId};
 
 use crate::memory::IndexMemory;
 use crate::pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
-use crate::version::{Pinned, Version, VersionFlags, VersionRef};
+use crate::version::{OutOfLine, Pinned, Version, VersionFlags, VersionRef};
 
 /// Stores node records: the engine's implementation writes them to the bulk stream of its log.
 pub trait NodeStore: Send + Sync {
@@ -285,8 +285,8 @@ pub trait Base: Send + Sync {
         Ok(Evicted { is_round_over: true, ..Evicted::default() })
     }
 
-    /// Whether a version of `key` has an extent at `lsn`.
-    fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError>;
+    /// The version of `key` that has an extent at `lsn`: its CSN, and where its value is.
+    fn find_extent(&self, key: &[u8], lsn: Lsn) -> Result<Option<(Csn, OutOfLine)>, IndexError>;
 
     /// Replaces the extent at `from` by one at `to` in the version of `key` with this CSN, if it still has it. Keeps
     /// the CSN: a relocation is not a write.

@@ -204,7 +204,8 @@ impl BulkStream {
         match kind {
             BulkKind::InternalNode | BulkKind::LeafNode => add(&stats.node_bytes, bytes.into()),
             BulkKind::LeafDelta => add(&stats.leaf_delta_bytes, bytes.into()),
-            BulkKind::Chunk => add(&stats.chunk_bytes, bytes.into()),
+            BulkKind::Chunk | BulkKind::ValueChunk => add(&stats.chunk_bytes, bytes.into()),
+            BulkKind::MovedValue => add(&stats.moved_value_bytes, bytes.into()),
             BulkKind::Checkpoint | BulkKind::MemtableRun => {}
         }
     }

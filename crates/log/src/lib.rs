@@ -98,8 +98,8 @@ pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};
 pub use format::{
     BULK_HEADER_BYTES, BulkHeader, BulkKind, ChunkRef, EpochStart, FRAME_HEADER_BYTES, FrameHeader,
-    GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, SegmentHeader, SpillId, frame_bytes,
-    local_record_bytes,
+    GROUP_HEADER_BYTES, GroupHeader, GroupKind, OwnedBytes, SEGMENT_DATA_START, SegmentHeader, SpillId,
+    ValueOwner, frame_bytes, local_record_bytes,
 };
 pub use log::Log;
 pub use options::LogOptions;

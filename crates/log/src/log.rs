@@ -330,6 +330,11 @@ impl Log {
         self.shared.stats.written_bytes.load(Ordering::Relaxed)
     }
 
+    /// [`LogStats::chunk_bytes`] alone.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.shared.stats.chunk_bytes.load(Ordering::Relaxed)
+    }
+
     /// Flushes everything that is reserved, ends the log with a mark group, and stops the threads. Later calls get
     /// [`LogError::Closed`]; reading still works. Once it returns nothing is written, not even for admissions from
     /// before: a commit that reserves then is never durable, and its waiter gets [`LogError::Closed`].

@@ -96,6 +96,8 @@ counters! {
     leaf_delta_bytes,
     /// Of them: chunks.
     chunk_bytes,
+    /// Of them: values that were moved.
+    moved_value_bytes,
     /// Sync calls on the bulk stream.
     bulk_syncs,
 }

@@ -305,5 +305,7 @@ pub(super) fn bulk_kind(kind: BulkKind) -> &'static str {
         BulkKind::Chunk => "chunk",
         BulkKind::Checkpoint => "checkpoint",
         BulkKind::MemtableRun => "memtable",
+        BulkKind::ValueChunk => "chunk of a value",
+        BulkKind::MovedValue => "moved value",
     }
 }

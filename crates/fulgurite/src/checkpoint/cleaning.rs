@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fulgurite_index::btree::table_of_node;
 use fulgurite_index::{Base, LoadFor};
-use fulgurite_log::{BulkKind, ScanItem};
+use fulgurite_log::ScanItem;
 use fulgurite_types::TableId;
 use fulgurite_types::sync::yield_now;
 
@@ -140,9 +140,7 @@ impl Checkpointer {
         let scan = self.shared.log.scan_segment(number).or_error()?;
         for item in scan.items {
             let ScanItem::Bulk { header, body } = item else { continue };
-            let is_node =
-                !matches!(header.kind, BulkKind::Chunk | BulkKind::Checkpoint | BulkKind::MemtableRun);
-            let table = table_of_node(&body).ok().filter(|_| is_node);
+            let table = table_of_node(&body).ok().filter(|_| header.kind.is_node());
             // A dropped table that was purged has nodes in memory as long as a handle, but no live record.
             let Some(table) = table.and_then(|id| self.shared.tables.by_id_or_dropped(id)) else {
                 continue;
@@ -162,6 +160,7 @@ impl Checkpointer {
 #[cfg(test)]
 mod tests {
     use fulgurite_env::SimEnv;
+    use fulgurite_log::BulkKind;
 
     use super::*;
     use crate::space::budget::Kind;
@@ -200,6 +199,12 @@ mod tests {
     fn the_segment_of_the_record_is_not_called_freeable() {
         let db = with_sparse_segments(SimEnv::new(1));
         let engine = db.engine();
+        // A read that goes on keeps the segments that die from now on.
+        let _read = engine.disk_reads.begin();
+        let table = db.table("t").unwrap();
+        (0..20_000_u64).for_each(|n| _ = table.put(n.to_be_bytes(), [7; 100]).unwrap());
+        table.delete_range(..).unwrap();
+        (0..3).for_each(|_| _ = db.checkpoint().unwrap());
         let mut space = engine.space.lock();
         let freeable = space.freeable_bytes();
         let segments = engine.log.written_segments();

@@ -13,6 +13,7 @@
 
 pub(crate) mod chain;
 mod cleaning;
+pub(crate) mod collecting;
 pub(crate) mod growth;
 pub(crate) mod pace;
 pub(crate) mod pacing;
@@ -32,6 +33,7 @@ use parking_lot::Mutex;
 
 use self::chain::{Chain, WrittenRecord};
 use self::cleaning::Unmovable;
+use self::collecting::{Collecting, Stuck};
 use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
@@ -43,7 +45,7 @@ use crate::commit::Pipeline;
 use crate::error::{OrError, readable};
 use crate::files::Files;
 use crate::hooks::Hooks;
-use crate::merger::{Horizon, Merger};
+use crate::merger::{Horizon, Merger, Stillness};
 use crate::progress::Progress;
 use crate::reads::Reads;
 use crate::space::room::Room;
@@ -81,6 +83,13 @@ pub(crate) struct Checkpointer {
     segment_size: SegmentSize,
     purges: Purges,
     unmovable: Unmovable,
+    stuck: Stuck,
+    /// [`Log::chunk_bytes`] when the last checkpoint began.
+    chunks_at_checkpoint: u64,
+    /// Whether the last checkpoint moved anything: another one frees what that was in, and may find more.
+    collects: bool,
+    /// Since when no commit has come, while it collects.
+    stillness: Stillness,
     /// The segments that nodes left in the last checkpoint.
     left: BTreeSet<u32>,
     /// When a checkpoint looks at the free space again.
@@ -106,6 +115,7 @@ pub(crate) struct Shared {
     /// Locked for moments only, never over a write of the checkpoint or a sync.
     pub space: Arc<Mutex<Space>>,
     pub growth: Arc<LogGrowth>,
+    pub collecting: Arc<Collecting>,
 }
 
 /// A checkpoint that is being written.
@@ -116,6 +126,10 @@ struct Boundary {
     replay: Lsn,
     /// The log of this life when it began.
     written: LogBytes,
+    /// [`Log::chunk_bytes`] when it began.
+    chunks: u64,
+    /// How much log and chunks of values were written since the last one.
+    grown: u64,
     /// The first bulk segment that may hold its records.
     bulk_before: u32,
 }
@@ -150,6 +164,10 @@ impl Checkpointer {
             segment_size,
             purges: Purges::default(),
             unmovable: Unmovable::new(),
+            stuck: Stuck::default(),
+            chunks_at_checkpoint: 0,
+            collects: false,
+            stillness: Stillness::default(),
             left: BTreeSet::new(),
             look_at_ns: Cell::new(0),
             shared,
@@ -194,6 +212,25 @@ impl Checkpointer {
             return true;
         }
         self.debt.is_due(self.shared.growth.written(), self.due_bytes())
+            || self.chunks_are_due()
+            || self.collection_goes_on()
+    }
+
+    /// Whether so many chunks of large values were written that the values before them are to be freed. Replay reads none of them,
+    /// so they do not count as log.
+    fn chunks_are_due(&self) -> bool {
+        self.shared.log.chunk_bytes() - self.chunks_at_checkpoint >= self.shared.growth.share()
+    }
+
+    /// Whether the collection goes on in a database that nothing is committed to. Otherwise the log makes checkpoints due.
+    fn collection_goes_on(&self) -> bool {
+        let now_ns = self.shared.env.clock().monotonic_ns();
+        self.collects && self.stillness.is_long(self.shared.pipeline.newest().0, now_ns)
+    }
+
+    /// Whether a checkpoint will be due, although nothing is committed.
+    pub fn is_collecting(&self) -> bool {
+        self.collects
     }
 
     /// Whether opening has to write a checkpoint before the database serves: the debt is overdue, or the disk is nearly
@@ -243,9 +280,14 @@ impl Checkpointer {
         let _running = pacing.begin();
         self.shared.reads.end_old();
         let (at, tables) = self.begin()?;
+        self.chunks_at_checkpoint = at.chunks;
         let since_last = (at.written - self.debt.covered()).total();
         self.segment_size.checkpoint_began(since_last, self.shared.growth.share());
-        let is_unchanged = self.is_unchanged(at.covered) && self.segments_to_clean(at.bulk_before).is_empty();
+        let victims = self.choose_victims(&at);
+        let is_unchanged = self.is_unchanged(at.covered)
+            && victims.is_empty()
+            && self.segments_to_clean(at.bulk_before).is_empty();
+        self.collects = false;
         if self.shared.room.must_stay_empty() {
             if !is_unchanged {
                 let what = format!("{} has no room for a checkpoint", self.shared.files.path.display());
@@ -261,7 +303,8 @@ impl Checkpointer {
             self.shared.space.lock().accounts.install_again();
             0
         } else {
-            let records_written = self.write_tables(&tables, &at, merger)?;
+            let records_written = self.write_tables(&tables, &at, &victims, merger)?;
+            self.note_stuck(&victims);
             let written = self.write_record(&tables, at.covered)?;
             self.shared.log.sync_bulk().or_error()?;
             self.write_superblock(written.placed.lsn, &at)?;
@@ -270,7 +313,7 @@ impl Checkpointer {
             self.drop_range_deletes(&tables, at.covered);
             records_written
         };
-        if room.is_short() {
+        if room.is_short() || self.collects {
             // What only the older copy needs is free at once, without another set of records (INV-SPACE-3).
             self.write_superblock(self.current().checkpoint, &at)?;
             self.shared.space.lock().accounts.install_again();
@@ -285,6 +328,8 @@ impl Checkpointer {
     fn begin(&self) -> Result<(Boundary, Vec<Arc<TableState>>)> {
         let Shared { log, pipeline, tables, growth, .. } = &self.shared;
         let written = growth.written();
+        let chunks = log.chunk_bytes();
+        let grown = (written - self.debt.covered()).total() + chunks - self.chunks_at_checkpoint;
         let bulk_before = log.bulk_position();
         // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
         // for the next checkpoint.
@@ -299,7 +344,7 @@ impl Checkpointer {
         self.shared.hooks.reached("checkpoint boundary");
         pipeline.wait_horizon(covered)?;
         let replay = log.replay_point(covered);
-        Ok((Boundary { covered, replay, written, bulk_before }, tables))
+        Ok((Boundary { covered, replay, written, chunks, grown, bulk_before }, tables))
     }
 
     /// Whether a checkpoint would write what the last one wrote. It then only moves the replay position, so that the
@@ -317,17 +362,36 @@ impl Checkpointer {
             && !tables.all().iter().any(|table| table.index.base().is_dirty())
     }
 
-    /// Merges, purges and writes out the tables that have anything to write; returns how many node records were written.
-    fn write_tables(&mut self, tables: &[Arc<TableState>], at: &Boundary, merger: &Merger) -> Result<u64> {
+    /// Merges, purges and writes out the tables that have anything to write, with the nodes that move out of `victims`; returns how
+    /// many node records were written.
+    fn write_tables(
+        &mut self,
+        tables: &[Arc<TableState>],
+        at: &Boundary,
+        victims: &[u32],
+        merger: &Merger,
+    ) -> Result<u64> {
         let gone = self.purge_dropped(at.covered);
-        let leaving = self.find_leaving(at.bulk_before);
-        let is_touched = |table: &&Arc<TableState>| {
-            !gone.contains(&table.id) && (self.is_touched(table) || leaving.idle.contains(&table.id))
-        };
-        let touched: Vec<_> = tables.iter().filter(is_touched).collect();
-        let estimated: Vec<_> = touched.into_iter().map(|table| (unwritten_bytes(table), table)).collect();
         let pacing = self.shared.pacing.clone();
-        let mut pacer = self.pacer(&pacing, estimated.iter().map(|(bytes, _)| bytes).sum());
+        let unwritten =
+            |tables: &[&Arc<TableState>]| tables.iter().map(|table| unwritten_bytes(table)).sum::<u64>();
+        let is_there = |table: &&Arc<TableState>| !gone.contains(&table.id);
+        let touched: Vec<_> = tables.iter().filter(is_there).filter(|table| self.is_touched(table)).collect();
+        let live_bytes = self.live_bytes_of(victims);
+        let mut pacer = self.pacer(&pacing, unwritten(&touched) + live_bytes);
+        if !victims.is_empty() {
+            // What newer versions replace is dead, and is not moved.
+            for table in touched {
+                merger.merge(table, &*self.shared.reads, at.covered)?;
+            }
+            pacer.begin_table(live_bytes, live_bytes);
+            self.collects = self.collect(victims, &mut pacer)? > 0;
+        }
+        let leaving = self.find_leaving(at.bulk_before);
+        let is_written =
+            |table: &&Arc<TableState>| self.is_touched(table) || leaving.idle.contains(&table.id);
+        let touched: Vec<_> = tables.iter().filter(is_there).filter(is_written).collect();
+        let estimated: Vec<_> = touched.into_iter().map(|table| (unwritten_bytes(table), table)).collect();
         let mut records_written = 0;
         for (estimate, table) in estimated {
             self.chain.note(table.id);
@@ -339,6 +403,11 @@ impl Checkpointer {
             records_written += self.write_out(table, &mut pacer)?;
         }
         Ok(records_written + self.clean(at, &mut pacer))
+    }
+
+    fn live_bytes_of(&self, segments: &[u32]) -> u64 {
+        let space = self.shared.space.lock();
+        segments.iter().map(|number| space.accounts.live_now(*number)).sum()
     }
 
     /// Whether a table has anything that its last write-out did not have. Asked once the horizon has passed the boundary.

@@ -198,10 +198,11 @@ fn build(
         superblock: superblock.clone(),
         space: space.clone(),
         growth: growth.clone(),
+        collecting: Arc::default(),
     };
     let checkpointer = Checkpointer::new(Debt::recovered(&report, lists), chain, shared);
     Engine {
-        values: Values::new(log.clone(), tables.clone(), tables.memory()),
+        values: Values::new(log.clone(), tables.clone(), disk_reads.clone(), tables.memory()),
         disk_reads,
         latches: Latches::new(),
         merger: Merger::new(progress.clone(), env.clone()),

@@ -1,4 +1,4 @@
-//! Which segments to clean: whose live nodes to write again, so that the segments are freed.
+//! Which segments to clean: whose live nodes and values to write again, so that the segments are freed.
 //!
 //! A load that writes leaves in random order leaves a few live ones in every segment, and a segment is freed only when
 //! nothing in it is live. Where the room is short a checkpoint moves the live nodes out of the segments that have the
@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-/// A segment of the bulk stream that holds live bytes.
+/// A segment that holds live bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sparse {
     pub number: u32,
@@ -75,6 +75,55 @@ pub(crate) fn to_be_left(segments: &[Sparse]) -> BTreeSet<u32> {
     segments.iter().filter(|segment| segment.is_to_be_left()).map(|segment| segment.number).collect()
 }
 
+/// How much may be dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Goal {
+    /// The bytes of the segments that hold live ones, in percent of these.
+    pub percent: u64,
+    /// Beside that: in a small database a few segments are never full.
+    pub slack: u64,
+}
+
+/// Of a segment that is fuller than this, in tenths, moving costs too much for what it gains.
+const VICTIM_TENTHS: u64 = 9;
+
+/// Chooses victims until the goal is reached, or more than `allowance` bytes would be moved, but one of at most `room` bytes in any
+/// case: by benefit over cost, as a log-structured
+/// file system does (Rosenblum and Ousterhout, 1992). The bytes that become free, and how long they have been dead already, which the age
+/// of the segment stands for, over those that are read and written for it. A young segment that is half dead is soon dead by itself, and an
+/// old one that is half live stays so. Of the age the square root counts: loads that overwrite all keys alike are best served by
+/// the emptiest segments.
+pub(crate) fn victims(mut segments: Vec<Sparse>, goal: &Goal, allowance: u64, room: u64) -> Vec<u32> {
+    let sum = |of: fn(&Sparse) -> u64| segments.iter().map(of).sum::<u64>();
+    let (bytes, live) = (sum(|segment| segment.bytes), sum(|segment| segment.live));
+    let allowed = (u128::from(live) * u128::from(goal.percent) / 100) as u64 + goal.slack;
+    let mut excess = bytes.saturating_sub(allowed);
+    if excess == 0 {
+        return Vec::new();
+    }
+    let newest = segments.iter().map(|segment| segment.number).max().unwrap_or(0);
+    let score = |segment: &Sparse| {
+        let age = u64::from(newest - segment.number) + 1;
+        segment.gain() as f64 * (age as f64).sqrt() / (segment.bytes + segment.live) as f64
+    };
+    segments.retain(|segment| segment.live < segment.bytes / 10 * VICTIM_TENTHS);
+    segments.sort_by(|a, b| score(b).total_cmp(&score(a)));
+    let mut moved = 0;
+    let mut chosen = Vec::new();
+    for segment in segments {
+        if excess == 0 {
+            break;
+        }
+        let is_allowed = moved + segment.live <= allowance || chosen.is_empty();
+        if is_allowed && moved + segment.live <= room {
+            moved += segment.live;
+            excess = excess.saturating_sub(segment.gain());
+            chosen.push(segment.number);
+        }
+    }
+    chosen
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +162,33 @@ mod tests {
     fn full_segments_are_left_alone() {
         assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1500)], 10_000, 0, NONE), []);
         assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1499)], 10_000, 0, NONE), [2]);
+    }
+
+    #[test]
+    fn victims_are_chosen_until_the_goal_is_reached() {
+        let goal = Goal { percent: 125, slack: 0 };
+        let chosen = |segments: &[(u32, u64)], goal: &Goal, allowance| {
+            let segments = segments.iter().map(|(number, live)| sparse(*number, 1000, *live)).collect();
+            victims(segments, goal, allowance, 10_000.min(10 * allowance))
+        };
+        // 3,000 bytes, of which 2,000 are live.
+        assert_eq!(chosen(&[(1, 900), (2, 400), (3, 700)], &goal, 10_000), [2]);
+        assert_eq!(chosen(&[(1, 900), (2, 400), (3, 700)], &Goal { slack: 500, ..goal }, 10_000), []);
+        assert_eq!(chosen(&[(1, 900), (2, 400), (3, 700)], &goal, 399), [2]);
+        assert_eq!(chosen(&[(1, 900), (2, 400), (3, 700)], &goal, 39), []);
+        assert_eq!(chosen(&[(1, 899), (2, 850), (3, 850)], &goal, 10_000), []);
+        assert_eq!(chosen(&[(1, 500), (2, 500), (3, 500)], &goal, 10_000), [1, 2, 3]);
+        assert_eq!(chosen(&[(1, 500), (2, 500), (3, 500)], &goal, 1_000), [1, 2]);
+        assert_eq!(chosen(&[], &goal, 1_000), []);
+    }
+
+    #[test]
+    fn old_segments_are_chosen_before_young_ones() {
+        let chosen = |number, live| {
+            let old = sparse(number, 1000, live);
+            let segments = vec![old, sparse(99, 1000, 500), sparse(100, 1000, 1000)];
+            victims(segments, &Goal { percent: 125, slack: 0 }, 10_000, 10_000)[0]
+        };
+        assert_eq!([chosen(1, 500), chosen(1, 800), chosen(80, 800), chosen(98, 800)], [1, 1, 80, 99]);
     }
 }

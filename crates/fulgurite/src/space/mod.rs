@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_env::Env;
-use fulgurite_log::{Log, Stream};
+use fulgurite_log::{Log, SegmentInfo, Stream};
 use fulgurite_types::{Csn, DiskReads, Lsn, Retired};
 
 use self::accounts::Accounts;
@@ -115,9 +115,21 @@ impl Space {
 
     /// The sealed segments of the bulk stream before `bulk_before` that hold live bytes, and that nothing pins.
     pub fn sparse_segments(&self, bulk_before: u32) -> Vec<Sparse> {
+        self.sparse(|segment| segment.stream == Some(Stream::Bulk) && segment.number < bulk_before)
+    }
+
+    /// The same, with those of the commit stream that replay does not need: before `replay_segment`.
+    pub fn collectable_segments(&self, replay_segment: u32, bulk_before: u32) -> Vec<Sparse> {
+        self.sparse(|segment| match segment.stream {
+            Some(Stream::Commit) => segment.number < replay_segment,
+            Some(Stream::Bulk) => segment.number < bulk_before,
+            None => false,
+        })
+    }
+
+    fn sparse(&self, is_old: impl Fn(&SegmentInfo) -> bool) -> Vec<Sparse> {
         let sealed = self.log.written_segments().into_iter().filter(|segment| {
-            segment.stream == Some(Stream::Bulk)
-                && segment.number < bulk_before
+            is_old(segment)
                 && !segment.open
                 && !self.spills.holds(segment.number)
                 && !self.checks.hold(segment.number)

@@ -62,7 +62,7 @@ use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
     AccountChange, Base, Evicted, EvictionStep, IndexError, IndexMemory, Io, MergeSource, NodeStore,
-    PruneRules, Version, WriteOut, WriteOutReport,
+    OutOfLine, PruneRules, Version, WriteOut, WriteOutReport,
 };
 
 pub use cursor::BTreeCursor;
@@ -280,8 +280,8 @@ impl Base for BTree {
         self.tree.evict_some(step)
     }
 
-    fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
-        self.tree.references(key, lsn)
+    fn find_extent(&self, key: &[u8], lsn: Lsn) -> Result<Option<(Csn, OutOfLine)>, IndexError> {
+        self.tree.find_extent(key, lsn)
     }
 
     fn relocate(&self, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Result<bool, IndexError> {

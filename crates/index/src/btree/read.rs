@@ -117,14 +117,14 @@ impl Tree {
         Ok(false)
     }
 
-    /// See [`crate::Base::references`].
-    pub(crate) fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
+    /// See [`crate::Base::find_extent`].
+    pub(crate) fn find_extent(&self, key: &[u8], lsn: Lsn) -> Result<Option<(Csn, OutOfLine)>, IndexError> {
         let leaf = self.leaf_for(key, Io::Allowed, LoadFor::Maintenance)?;
-        Ok(leaf.group(key).any(|index| {
-            let entry = leaf.entry(index);
-            entry.version_flags().is_out_of_line()
-                && OutOfLine::decode(entry.payload)
-                    .is_ok_and(|value| value.extents.iter().any(|extent| extent.lsn == lsn))
+        let versions = leaf.group(key).map(|index| leaf.entry(index));
+        let mut values = versions.filter(|entry| entry.version_flags().is_out_of_line());
+        Ok(values.find_map(|entry| {
+            let value = OutOfLine::decode(entry.payload).ok()?;
+            value.extents.iter().any(|extent| extent.lsn == lsn).then_some((entry.csn, value))
         }))
     }
 }

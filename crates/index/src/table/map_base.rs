@@ -9,7 +9,7 @@ use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 
 use crate::base::*;
 use crate::pass::{WriteOut, WriteOutReport};
-use crate::version::{Pinned, Version, VersionRef};
+use crate::version::{OutOfLine, Pinned, Version, VersionRef};
 
 type Map = BTreeMap<Vec<u8>, Vec<Version>>;
 
@@ -115,8 +115,8 @@ impl Base for MapBase {
         0
     }
 
-    fn references(&self, _key: &[u8], _lsn: Lsn) -> Result<bool, IndexError> {
-        Ok(false)
+    fn find_extent(&self, _key: &[u8], _lsn: Lsn) -> Result<Option<(Csn, OutOfLine)>, IndexError> {
+        Ok(None)
     }
 
     fn relocate(&self, _key: &[u8], _csn: Csn, _from: Lsn, _to: Lsn) -> Result<bool, IndexError> {

@@ -50,9 +50,9 @@ fn extents_count_move_and_go() {
     ledger.write_out(&tree);
     assert_eq!((ledger.live(1000), ledger.live(1001)), (500, 700));
 
-    assert!(tree.references(b"big", a).unwrap());
-    assert!(!tree.references(b"big", Lsn::new(1000, 9)).unwrap());
-    assert!(!tree.references(b"k001", a).unwrap());
+    assert!(tree.find_extent(b"big", a).unwrap().is_some());
+    assert!(tree.find_extent(b"big", Lsn::new(1000, 9)).unwrap().is_none());
+    assert!(tree.find_extent(b"k001", a).unwrap().is_none());
     let to = Lsn::new(1002, 24);
     assert!(!tree.relocate(b"big", Csn(1), a, to).unwrap());
     assert!(!tree.relocate(b"big", Csn(2), to, a).unwrap());
@@ -68,7 +68,7 @@ fn extents_count_move_and_go() {
         tree = BTree::open(TABLE, root, store.clone(), BTreeOptions::default());
         merge(&tree, &batch, &rules(2, &[]));
         assert_eq!(tree.write_out().unwrap().records_written, [0; 4]);
-        let (from, to) = if tree.references(b"big", to).unwrap() { (to, a) } else { (a, to) };
+        let (from, to) = if tree.find_extent(b"big", to).unwrap().is_some() { (to, a) } else { (a, to) };
         assert!(tree.relocate(b"big", Csn(2), from, to).unwrap());
         ledger.write_out(&tree);
     }

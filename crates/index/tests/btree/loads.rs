@@ -57,7 +57,7 @@ fn loads_are_counted_by_cause_and_hits_are_not() {
     let loads = loads_of(|tree| assert!(!tree.any_newer_in_range(all, Csn(1)).unwrap()));
     assert!(loads.validation > 50 && loads.validation == loads.total(), "{loads:?}");
 
-    let loads = loads_of(|tree| assert!(!tree.references(&key(7), Lsn::new(1, 9)).unwrap()));
+    let loads = loads_of(|tree| assert!(tree.find_extent(&key(7), Lsn::new(1, 9)).unwrap().is_none()));
     assert!(loads.maintenance > 1 && loads.maintenance == loads.total(), "{loads:?}");
     let loads = loads_of(|tree| {
         let segments: BTreeSet<u32> = (1..1_000).collect();

@@ -18,15 +18,25 @@ pub enum BulkKind {
     LeafNode = 2,
     /// A leaf's changed entries.
     LeafDelta = 3,
-    /// A chunk of a large value or transaction: spill id, ordinal, bytes.
+    /// A chunk of the operations of a large transaction: spill id, ordinal, bytes. Until garbage collection came, of a
+    /// large value, too.
     Chunk = 4,
     /// A checkpoint's tables.
     Checkpoint = 5,
     /// A memtable, sorted.
     MemtableRun = 6,
+    /// A chunk of a large value: spill id, ordinal, bytes, then whose value it is.
+    ValueChunk = 7,
+    /// Bytes of a value that were moved, then whose they are.
+    MovedValue = 8,
 }
 
 impl BulkKind {
+    /// Whether the body is a node of a tree, or the changes of one.
+    pub fn is_node(self) -> bool {
+        matches!(self, BulkKind::InternalNode | BulkKind::LeafNode | BulkKind::LeafDelta)
+    }
+
     fn from_u8(value: u8) -> Option<BulkKind> {
         match value {
             1 => Some(BulkKind::InternalNode),
@@ -35,6 +45,8 @@ impl BulkKind {
             4 => Some(BulkKind::Chunk),
             5 => Some(BulkKind::Checkpoint),
             6 => Some(BulkKind::MemtableRun),
+            7 => Some(BulkKind::ValueChunk),
+            8 => Some(BulkKind::MovedValue),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ mod epoch;
 mod frame;
 mod group;
 mod local;
+mod owner;
 mod segment;
 
 pub use bulk::{BULK_HEADER_BYTES, BulkHeader, BulkKind};
@@ -12,6 +13,8 @@ pub use epoch::EpochStart;
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
 pub use group::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
 pub use local::{ChunkRef, SpillId, local_record_bytes};
+pub(crate) use owner::CHUNK_HEAD_BYTES;
+pub use owner::{OwnedBytes, ValueOwner};
 pub use segment::{SEGMENT_DATA_START, SegmentHeader};
 
 pub(crate) use bulk::{bulk_record_bytes, check_record, last_header, looks_damaged};

@@ -21,7 +21,7 @@ use crate::{
 fn commit(world: &World, syncs: bool) -> Result<Csn, LogError> {
     let log = &world.log;
     let (spill, bytes) = (log.new_spill(), vec![7; 1 + below(2000)]);
-    let (lsn, mark) = log.append_chunk(spill, 0, &bytes, |_| ())?;
+    let (lsn, mark) = log.append_chunk(spill, 0, &bytes, None, |_| ())?;
     if syncs {
         log.sync_bulk_to(mark)?;
     }

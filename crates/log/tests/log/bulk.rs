@@ -195,7 +195,7 @@ fn others_append_and_sync_while_a_long_record_is_written() {
         });
         short = Some(wait.recv_timeout(Duration::from_secs(20)).expect("it waits for the long record"));
     };
-    let (lsn, mark) = log.append_chunk(log.new_spill(), 0, &long, on_segment).expect("there is room");
+    let (lsn, mark) = log.append_chunk(log.new_spill(), 0, &long, None, on_segment).expect("there is room");
     assert_eq!(log.read_bytes(lsn, long.len() as u32).expect("it is there"), long);
     let syncs = env.faults().sync_count();
     log.sync_bulk_to(mark).expect("nothing fails");

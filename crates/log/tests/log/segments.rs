@@ -288,7 +288,7 @@ fn a_full_disk_takes_a_new_epoch_from_the_reserve() {
 fn what_is_written_ahead_or_evicted_takes_nothing_of_the_reserve() {
     let chunk = [7; 2000];
     takes_nothing_of_the_reserve(|log, ordinal| {
-        log.append_chunk(log.new_spill(), ordinal, &chunk, |_| ()).map(|_| ())
+        log.append_chunk(log.new_spill(), ordinal, &chunk, None, |_| ()).map(|_| ())
     });
     takes_nothing_of_the_reserve(|log, _| {
         log.append_bulk_beside_reserve(BulkKind::LeafNode, &[&chunk]).map(|_| ())
