@@ -178,8 +178,8 @@ fn build(
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
-    let pacing = Arc::new(Pacing::new());
-    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes));
+    let growth = LogGrowth::new(log.clone(), options.checkpoint_log_bytes);
+    let (pacing, growth) = (Arc::new(Pacing::new()), Arc::new(growth));
     let owners =
         Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
