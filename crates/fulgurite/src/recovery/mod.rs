@@ -171,8 +171,7 @@ fn build(
     let Restored { tables, accounts, chain, lists, disk_reads, .. } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
-    let (hooks, pacing, progress) =
-        (Arc::new(Hooks::new()), Arc::new(Pacing::new()), Arc::<Progress>::default());
+    let (hooks, progress) = (Arc::new(Hooks::new()), Arc::new(Progress::default()));
     let (clock, files) = (Arc::new(clock), Arc::new(Files::new(home, lock)));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
     let reads = Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone());
@@ -180,6 +179,7 @@ fn build(
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
     let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes));
+    let pacing = Arc::new(Pacing::new());
     let owners =
         Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
@@ -200,14 +200,13 @@ fn build(
         growth: growth.clone(),
         collecting: Arc::default(),
     };
-    let checkpointer = Checkpointer::new(Debt::recovered(&report, lists), chain, shared);
     Engine {
         values: Values::new(log.clone(), tables.clone(), disk_reads.clone(), tables.memory()),
         disk_reads,
         latches: Latches::new(),
         merger: Merger::new(progress.clone(), env.clone()),
         checks,
-        checkpointer: Mutex::new(checkpointer),
+        checkpointer: Mutex::new(Checkpointer::new(Debt::recovered(&report, lists), chain, shared)),
         superblock,
         space,
         pacing,
