@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::rng::Rng;
 use fulgurite::env::sim::{CrashKind, SimEnv};
@@ -103,4 +104,109 @@ fn overwritten_values_stay_in_bounded_space() {
     rows.table = db.table("t").unwrap();
     rows.check();
     is_sound(&db);
+}
+
+/// A cursor keeps the leaf at which it is, with the places of values that were moved since, and whose segments are gone.
+#[test]
+fn readers_of_moved_values_find_them() {
+    let env = SimEnv::new(2);
+    let db = open(&env);
+    let mut rows = Rows::fill(&db, 600);
+    db.checkpoint().unwrap();
+    let snapshot = db.snapshot();
+    let old = rows.rounds.clone();
+    let range = |from: u32| snapshot.range(&rows.table, from.to_be_bytes()..).unwrap();
+    let back = |from: u32| snapshot.range(&rows.table, ..from.to_be_bytes()).unwrap().rev();
+    let mut ranges: Vec<_> = (0..600).step_by(25).map(|from| (from, range(from))).collect();
+    let mut backs: Vec<_> = (1..600).step_by(25).map(|from| (from, back(from))).collect();
+    let is_value = |key: u32, found: Option<fulgurite::Result<(fulgurite::Value, fulgurite::Value)>>| {
+        let (found_key, found) = found.expect("there is another entry").unwrap();
+        assert_eq!(*found_key, key.to_be_bytes());
+        assert!(*found == *value(key, old[&key]), "{key}");
+    };
+    let mut step = || {
+        for (next, range) in ranges.iter_mut().filter(|(next, _)| *next < 600) {
+            is_value(*next, range.next());
+            *next += 1;
+        }
+        for (next, range) in backs.iter_mut().filter(|(next, _)| *next > 0) {
+            *next -= 1;
+            is_value(*next, range.next());
+        }
+    };
+    step();
+    let mut rng = Rng::new(3);
+    for round in 1..=40 {
+        for _ in 0..60 {
+            rows.put(rng.below(600) as u32, round);
+        }
+        db.checkpoint().unwrap();
+        while db.maintain().unwrap() {}
+        if round % 4 == 0 {
+            step();
+        }
+    }
+    let log = db.stats().log;
+    assert!(log.moved_value_bytes > 10_000_000 && log.segments_freed > 20, "{log:?}");
+    (0..600).for_each(|_| step());
+    for (key, round) in &old {
+        let found = snapshot.get(&rows.table, key.to_be_bytes()).unwrap().unwrap();
+        assert!(*found == *value(*key, *round), "{key}");
+    }
+    rows.check();
+    drop((ranges, backs));
+    drop(snapshot);
+    is_sound(&db);
+}
+
+/// Gets, scans, and transactions on threads, while the database collects in the background.
+#[test]
+fn readers_on_threads_beside_the_collection() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options { background: true, ..options() }).unwrap();
+    let mut rows = Rows::fill(&db, 400);
+    let table = rows.table.clone();
+    let is_over = AtomicBool::new(false);
+    let is_value = |key: &[u8], found: &[u8]| {
+        let key = u32::from_be_bytes(key.try_into().unwrap());
+        // The first byte of each value says its round, up to 256 of them.
+        let first = u32::from(found[0]) ^ key.wrapping_mul(31) & 0xff;
+        let round = (0..256_u32).find(|round| round.wrapping_mul(101) & 0xff == first).unwrap();
+        assert!(*found == *value(key, round), "{key}");
+    };
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (db, table, is_over) = (&db, &table, &is_over);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                while !is_over.load(Ordering::Relaxed) {
+                    let key = (rng.below(400) as u32).to_be_bytes();
+                    match seed {
+                        0 => is_value(&key, &table.get(key).unwrap().unwrap()),
+                        1 => is_value(&key, &db.snapshot().get(table, key).unwrap().unwrap()),
+                        _ => {
+                            let mut range = table.range(key..).unwrap();
+                            for _ in 0..100 {
+                                let Some((key, found)) = range.next_entry().unwrap() else { break };
+                                is_value(key, found);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        let mut rng = Rng::new(9);
+        for round in 0..12_u32 {
+            for _ in 0..200 {
+                rows.put(rng.below(400) as u32, round);
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let log = db.stats().log;
+    println!("{} moved, {} segments freed", log.moved_value_bytes, log.segments_freed);
+    assert!(log.moved_value_bytes > 0 && log.segments_freed > 0, "{log:?}");
+    rows.check();
+    is_sound(&db);
+    db.close().unwrap();
 }
