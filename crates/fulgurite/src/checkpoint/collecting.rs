@@ -49,6 +49,9 @@ impl Stuck {
     }
 }
 
+/// With a smaller memory budget nothing is collected: a victim is decoded as a whole, which takes many times its bytes.
+const BUDGET_BYTES_MIN: usize = 256 << 20;
+
 /// Beside the goal, this part of the log between two checkpoints may be dead, ...
 const SLACK_SHARE: u64 = 8;
 /// ... at most so many bytes.
@@ -97,7 +100,8 @@ impl Checkpointer {
     /// The segments whose live bytes this checkpoint moves.
     pub(super) fn choose_victims(&self, at: &Boundary) -> Vec<u32> {
         let Shared { room, space, .. } = &self.shared;
-        if room.must_stay_empty() {
+        let budget = self.shared.tables.memory().budget_bytes();
+        if room.must_stay_empty() || (1..BUDGET_BYTES_MIN).contains(&budget) {
             return Vec::new();
         }
         let (room_bytes, _, _) = room.for_cleaning();
