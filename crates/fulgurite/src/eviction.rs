@@ -56,6 +56,7 @@ pub(crate) struct Memory {
     pub memtables: MemtableShare,
     pub accounts: Arc<MemoryCharge>,
     pub tickets: Arc<MemoryCharge>,
+    pub collection: Arc<MemoryCharge>,
     log_buffer_bytes: AtomicUsize,
     clock: Mutex<Clock>,
     /// Whether a thread of the background evicts.
@@ -115,6 +116,7 @@ impl Memory {
             transactions: Arc::new(TransactionMemory::new(index.clone())),
             accounts: MemoryCharge::new(&index),
             tickets: MemoryCharge::new(&index),
+            collection: MemoryCharge::new(&index),
             index,
             memtables: MemtableShare::default(),
             log_buffer_bytes: AtomicUsize::new(0),
@@ -176,6 +178,7 @@ impl Memory {
             tombstone_bytes: index.tombstone_bytes() as u64,
             ticket_bytes: self.tickets.bytes() as u64,
             account_bytes: self.accounts.bytes() as u64,
+            collection_bytes: self.collection.bytes() as u64,
             evicted_nodes: evicted_nodes.load(Relaxed),
             evicted_values: evicted_values.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),
@@ -204,6 +207,7 @@ impl Engine {
     pub fn watch_memory(self: &Arc<Engine>) {
         self.pipeline.count_tickets_in(self.memory.tickets.clone());
         self.space.lock().accounts.count_in(self.memory.accounts.clone());
+        self.checkpointer.lock().count_in(self.memory.collection.clone());
         let engine = Arc::downgrade(self);
         self.memory.index.set_waker(move || {
             let Some(engine) = engine.upgrade() else { return };

@@ -200,6 +200,8 @@ pub struct MemoryStats {
     /// About the bytes of the accounts: how much of each segment is live, by table, as of now, of the last write-out, and of
     /// two checkpoints.
     pub account_bytes: u64,
+    /// Bytes of the segment that garbage collection has decoded, at most.
+    pub collection_bytes: u64,
     /// How many values that are not in leaves were read and found in memory, and how many were read from the log, since the
     /// database was opened.
     pub value_hits: u64,
@@ -225,8 +227,11 @@ impl MemoryStats {
     /// All that is used.
     pub fn total_bytes(&self) -> u64 {
         let of_index = self.node_bytes + self.value_bytes + self.slot_bytes + self.memtable_bytes;
-        let of_engine =
-            self.log_buffer_bytes + self.transaction_bytes + self.ticket_bytes + self.account_bytes;
+        let of_engine = self.log_buffer_bytes
+            + self.transaction_bytes
+            + self.ticket_bytes
+            + self.account_bytes
+            + self.collection_bytes;
         of_index + self.table_bytes + self.tombstone_bytes + of_engine
     }
 }

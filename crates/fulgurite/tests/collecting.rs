@@ -5,9 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::rng::Rng;
 use fulgurite::env::sim::{CrashKind, SimEnv};
+use fulgurite::env::{Env, RealEnv};
 use fulgurite::{Database, Options, Table};
 
 fn options() -> Options {
@@ -206,6 +208,32 @@ fn readers_on_threads_beside_the_collection() {
     let log = db.stats().log;
     println!("{} moved, {} segments freed", log.moved_value_bytes, log.segments_freed);
     assert!(log.moved_value_bytes > 0 && log.segments_freed > 0, "{log:?}");
+    rows.check();
+    is_sound(&db);
+    db.close().unwrap();
+}
+
+#[test]
+fn an_idle_database_collects_until_it_is_within_its_bound_and_then_sleeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options { background: true, ..options() }).unwrap();
+    let mut rows = Rows::fill(&db, 600);
+    let mut rng = Rng::new(5);
+    (1..3_000).for_each(|round| rows.put(rng.below(600) as u32, round));
+    let clock = RealEnv::new();
+    let mut still = (0, 0);
+    for _ in 0..600 {
+        clock.clock().sleep(Duration::from_millis(100));
+        let checkpoints = db.stats().checkpoints;
+        still = if checkpoints == still.0 { (checkpoints, still.1 + 1) } else { (checkpoints, 0) };
+        if still.1 == 25 {
+            break;
+        }
+    }
+    assert_eq!(still.1, 25, "it goes on and on: {} checkpoints", still.0);
+    let (bytes, live) = (segment_bytes(&db), rows.live_bytes());
+    println!("{bytes} for {live} live after {} checkpoints", still.0);
+    assert!(bytes < live * 13 / 10 + (9 << 20), "{bytes} for {live}");
     rows.check();
     is_sound(&db);
     db.close().unwrap();

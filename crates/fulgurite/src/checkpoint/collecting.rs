@@ -22,7 +22,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_index::btree::table_of_node;
 use fulgurite_index::{Base, LoadFor, OutOfLine};
@@ -35,6 +34,7 @@ use super::{Boundary, Checkpointer, Shared};
 use crate::body::{KIND_COMMIT, Op, Ops};
 use crate::catalog::TableState;
 use crate::error::OrError;
+use crate::memory_charge::MemoryCharge;
 use crate::space::cleaning::{Goal, Sparse, victims};
 use crate::{Error, Result};
 
@@ -49,9 +49,6 @@ impl Stuck {
     }
 }
 
-/// With a smaller memory budget nothing is collected: a victim is decoded as a whole, which takes many times its bytes.
-const BUDGET_BYTES_MIN: usize = 256 << 20;
-
 /// Beside the goal, this part of the log between two checkpoints may be dead, ...
 const SLACK_SHARE: u64 = 8;
 /// ... at most so many bytes.
@@ -62,21 +59,15 @@ const MOVED_GROWTH: u64 = 4;
 /// ... or this part of all live bytes. The copies take space beside the victims until the checkpoint has ended.
 const MOVED_SHARE: u64 = 32;
 
-/// Values of so many bytes with their keys are looked up at a time.
-const BATCH_BYTES: usize = 4 << 20;
+/// Values of so many bytes with their keys are looked up at a time, ...
+const BATCH_BYTES_MAX: usize = 4 << 20;
+/// ... or of this part of the memory budget.
+const BATCH_SHARE: usize = 128;
 
-/// How long the segments may be, in percent of their live bytes: shared by the engine and the checkpointer.
-pub(crate) struct Collecting {
-    goal_percent: AtomicU64,
-}
+/// A victim is decoded as a whole. Its records are copied, and of short ones what is noted of each takes as much again.
+const DECODED_TIMES: usize = 3;
 
-impl Default for Collecting {
-    fn default() -> Collecting {
-        Collecting { goal_percent: AtomicU64::new(GOAL_PERCENT) }
-    }
-}
-
-/// A little below the 1.3 that are promised: bytes that become dead until the next checkpoint ends come on top.
+/// How long the segments may be, in percent of their live bytes. A little below the 1.3 that are promised: bytes that become dead until the next checkpoint ends come on top.
 const GOAL_PERCENT: u64 = 120;
 
 /// Bytes of a value in a victim.
@@ -92,16 +83,17 @@ struct Collection<'c> {
     checkpointer: &'c Checkpointer,
     batch: Vec<ValueAt>,
     batch_bytes: usize,
+    batch_bytes_max: usize,
     /// Bytes of the values and nodes that were moved.
     moved_bytes: u64,
 }
 
 impl Checkpointer {
-    /// The segments whose live bytes this checkpoint moves.
-    pub(super) fn choose_victims(&self, at: &Boundary) -> Vec<u32> {
+    /// The segments whose live bytes this checkpoint moves. While nothing is committed, none once the segments with live bytes
+    /// take no less than at the checkpoint before: moving a few nodes writes those above them, too, and might go on for ever.
+    pub(super) fn choose_victims(&mut self, at: &Boundary) -> Vec<u32> {
         let Shared { room, space, .. } = &self.shared;
-        let budget = self.shared.tables.memory().budget_bytes();
-        if room.must_stay_empty() || (1..BUDGET_BYTES_MIN).contains(&budget) {
+        if room.must_stay_empty() {
             return Vec::new();
         }
         let (room_bytes, _, _) = room.for_cleaning();
@@ -109,18 +101,29 @@ impl Checkpointer {
         let mut segments = space.collectable_segments(self.needed().replay.segment(), at.bulk_before);
         let live_bytes = space.accounts.bytes_now();
         drop(space);
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        let before = std::mem::replace(&mut self.collectable_bytes, bytes);
+        if at.grown == 0 && bytes >= before {
+            return Vec::new();
+        }
         segments.retain(|segment| !self.stuck.holds(segment));
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
         let allowance = slack.max(MOVED_GROWTH * at.grown).max(live_bytes / MOVED_SHARE);
-        let percent = self.shared.collecting.goal_percent.load(Ordering::Relaxed);
-        victims(segments, &Goal { percent, slack }, allowance, room_bytes / 2)
+        victims(segments, &Goal { percent: GOAL_PERCENT, slack }, allowance, room_bytes / 2)
     }
 
     /// Moves the live bytes out of the victims; returns how many there were. A victim that cannot be read stays.
     pub(super) fn collect(&mut self, victims: &[u32], pacer: &mut Pacer<'_>) -> Result<u64> {
-        let mut collection =
-            Collection { checkpointer: self, batch: Vec::new(), batch_bytes: 0, moved_bytes: 0 };
+        let batch_bytes_max = BATCH_BYTES_MAX.min(self.shared.tables.memory().budget_bytes() / BATCH_SHARE);
+        let mut collection = Collection {
+            checkpointer: self,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            batch_bytes_max,
+            moved_bytes: 0,
+        };
         for number in victims {
+            let _decoded = collection.charge(*number);
             match collection.collect_segment(*number, pacer) {
                 Ok(()) => {}
                 // The rest of the victims stay until there is room.
@@ -150,7 +153,26 @@ impl Checkpointer {
     }
 }
 
-impl Collection<'_> {
+/// While it lives, the bytes of a victim count in the budget.
+struct Decoded<'c>(&'c MemoryCharge);
+
+impl Drop for Decoded<'_> {
+    fn drop(&mut self) {
+        self.0.set(0);
+    }
+}
+
+impl<'c> Collection<'c> {
+    /// Counts a victim's bytes from before it is decoded, so that eviction makes room for it.
+    fn charge(&self, number: u32) -> Option<Decoded<'c>> {
+        let memory = self.checkpointer.memory.as_deref()?;
+        let segments = self.checkpointer.shared.log.written_segments();
+        let bytes = segments.iter().find(|segment| segment.number == number)?.bytes as usize;
+        memory.set(DECODED_TIMES * bytes + self.batch_bytes_max);
+        self.checkpointer.shared.tables.memory().wait_for_room(LoadFor::Maintenance);
+        Some(Decoded(memory))
+    }
+
     fn table(&self, id: TableId) -> Option<Arc<TableState>> {
         // A dropped table that was purged has no live record.
         self.checkpointer.shared.tables.by_id_or_dropped(id)
@@ -175,7 +197,7 @@ impl Collection<'_> {
                 }
                 _ => {}
             }
-            if self.batch_bytes >= BATCH_BYTES {
+            if self.batch_bytes >= self.batch_bytes_max {
                 self.move_batch(pacer)?;
             }
         }

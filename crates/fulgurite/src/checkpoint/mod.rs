@@ -13,7 +13,7 @@
 
 pub(crate) mod chain;
 mod cleaning;
-pub(crate) mod collecting;
+mod collecting;
 pub(crate) mod growth;
 pub(crate) mod pace;
 pub(crate) mod pacing;
@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 
 use self::chain::{Chain, WrittenRecord};
 use self::cleaning::Unmovable;
-use self::collecting::{Collecting, Stuck};
+use self::collecting::Stuck;
 use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
@@ -45,6 +45,7 @@ use crate::commit::Pipeline;
 use crate::error::{OrError, readable};
 use crate::files::Files;
 use crate::hooks::Hooks;
+use crate::memory_charge::MemoryCharge;
 use crate::merger::{Horizon, Merger, Stillness};
 use crate::progress::Progress;
 use crate::reads::Reads;
@@ -84,6 +85,10 @@ pub(crate) struct Checkpointer {
     purges: Purges,
     unmovable: Unmovable,
     stuck: Stuck,
+    /// Bytes of the segments with live bytes, at the last checkpoint.
+    collectable_bytes: u64,
+    /// Where the collection counts its memory.
+    memory: Option<Arc<MemoryCharge>>,
     /// [`Log::chunk_bytes`] when the last checkpoint began.
     chunks_at_checkpoint: u64,
     /// Whether the last checkpoint moved anything: another one frees what that was in, and may find more.
@@ -115,7 +120,6 @@ pub(crate) struct Shared {
     /// Locked for moments only, never over a write of the checkpoint or a sync.
     pub space: Arc<Mutex<Space>>,
     pub growth: Arc<LogGrowth>,
-    pub collecting: Arc<Collecting>,
 }
 
 /// A checkpoint that is being written.
@@ -165,6 +169,8 @@ impl Checkpointer {
             purges: Purges::default(),
             unmovable: Unmovable::new(),
             stuck: Stuck::default(),
+            collectable_bytes: u64::MAX,
+            memory: None,
             chunks_at_checkpoint: 0,
             collects: false,
             stillness: Stillness::default(),
@@ -174,6 +180,11 @@ impl Checkpointer {
         };
         made.publish();
         made
+    }
+
+    /// Has the memory of the collection counted.
+    pub fn count_in(&mut self, memory: Arc<MemoryCharge>) {
+        self.memory = Some(memory);
     }
 
     /// What recovery may need of the log.

@@ -198,7 +198,6 @@ fn build(
         superblock: superblock.clone(),
         space: space.clone(),
         growth: growth.clone(),
-        collecting: Arc::default(),
     };
     Engine {
         values: Values::new(log.clone(), tables.clone(), disk_reads.clone(), tables.memory()),
