@@ -2,12 +2,15 @@
 //! read, overwritten, and scanned.
 //!
 //! ```text
-//! cargo run --release -p fulgurite --example larger_than_memory -- DIR rows|values GIB BUDGET_MIB SECONDS PHASE...
+//! cargo run --release -p fulgurite --example larger_than_memory -- DIR rows|pages|values GIB BUDGET_MIB SECONDS PHASE...
 //! ```
-//! `rows` are 16-byte keys with values of 100 bytes, uniform; `values` have 100 bytes to 64 KiB, evenly on a logarithmic scale, and
+//! `rows` are 16-byte keys with values of 100 bytes, uniform; `pages` have 4 KiB, `values` 100 bytes to 64 KiB, evenly on a logarithmic scale, and
 //! are read and overwritten with a zipfian distribution (0.99). The phases are `load`, `read`, `overwrite`, `beside` (both, beside
 //! a scan of everything, again and again), and `open`, which opens and closes. For each it prints a row of a table; resident
 //! memory is that without files. `scripts/larger_than_memory.sh` runs it in a control group, and kills it.
+
+#[path = "support/data.rs"]
+mod data;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -18,11 +21,10 @@ use std::time::Duration;
 use fulgurite::env::{Env, OpenOptions, RealEnv, limit_arenas};
 use fulgurite::{Database, Options, Table};
 
+use self::data::{Data, Kind, Random, key};
+
 /// What a process may take beside a tenth more than the budget.
 const BASE_BYTES: u64 = 64 << 20;
-const ROW_BYTES: u64 = 116;
-/// The mean of the logarithmic scale, with a key.
-const VALUE_BYTES: u64 = 10_110;
 const BATCH: u64 = 200;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -31,17 +33,21 @@ fn main() -> Result<()> {
     limit_arenas();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, kind, gib, budget_mib, seconds, phases @ ..] = &arguments[..] else {
-        return Err("usage: larger_than_memory DIR rows|values GIB BUDGET_MIB SECONDS PHASE...".into());
+        return Err("usage: larger_than_memory DIR rows|pages|values GIB BUDGET_MIB SECONDS PHASE...".into());
     };
-    let has_values = kind == "values";
+    let (kind, is_zipfian) = match &**kind {
+        "rows" => (Kind::Rows, false),
+        "pages" => (Kind::Pages, true),
+        "values" => (Kind::Mixed, true),
+        _ => return Err(format!("there is no kind {kind}").into()),
+    };
     let bytes = (gib.parse::<f64>()? * f64::from(1 << 30)) as u64;
-    let count = bytes / if has_values { VALUE_BYTES } else { ROW_BYTES };
     let run = Run {
         env: RealEnv::new(),
         dir: PathBuf::from(dir),
         budget: budget_mib.parse::<usize>()? << 20,
         seconds: seconds.parse()?,
-        data: Data { has_values, count, zipf: has_values.then(|| Zipf::new(count)) },
+        data: Data::new(kind, bytes, is_zipfian),
     };
     println!(
         "| phase | operations | per second | at most resident, MiB | of it counted | seconds above | nodes, values evicted | \
@@ -56,13 +62,6 @@ struct Run {
     budget: usize,
     seconds: u64,
     data: Data,
-}
-
-/// The rows, or values.
-struct Data {
-    has_values: bool,
-    count: u64,
-    zipf: Option<Zipf>,
 }
 
 /// The most that was seen in a phase.
@@ -217,84 +216,6 @@ fn scan(table: &Table, is_over: &dyn Fn() -> bool) -> Result<()> {
         while !is_over() && range.next_entry()?.is_some() {}
     }
     Ok(())
-}
-
-impl Data {
-    /// The bytes of a value begin with its number.
-    fn value(&self, n: u64, round: u64, value: &mut Vec<u8>) {
-        let len = if self.has_values {
-            let scale = (hash(n ^ round << 40) >> 11) as f64 / (1u64 << 53) as f64;
-            (100.0 * 655.36f64.powf(scale)) as usize
-        } else {
-            100
-        };
-        value.clear();
-        value.extend_from_slice(&n.to_le_bytes());
-        value.extend_from_slice(&round.to_le_bytes());
-        value.resize(len, n as u8);
-    }
-
-    fn pick(&self, random: &mut Random) -> u64 {
-        match &self.zipf {
-            Some(zipf) => hash(zipf.rank(random)) % self.count,
-            None => random.next() % self.count,
-        }
-    }
-}
-
-fn key(n: u64) -> [u8; 16] {
-    let mut key = *b"row 000000000000";
-    key[4..].copy_from_slice(format!("{n:012}").as_bytes());
-    key
-}
-
-fn hash(n: u64) -> u64 {
-    let n = (n ^ n >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    n ^ n >> 29
-}
-
-/// Numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        hash(hash(self.0))
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// Ranks with a zipfian distribution (Gray and others, SIGMOD 1994, as in YCSB).
-struct Zipf {
-    count: f64,
-    zeta: f64,
-    eta: f64,
-}
-
-impl Zipf {
-    const THETA: f64 = 0.99;
-
-    fn new(count: u64) -> Zipf {
-        let zeta: f64 = (1..=count).map(|rank| (rank as f64).powf(-Zipf::THETA)).sum();
-        let zeta_2 = 1.0 + 0.5f64.powf(Zipf::THETA);
-        let count = count as f64;
-        Zipf { count, zeta, eta: (1.0 - (2.0 / count).powf(1.0 - Zipf::THETA)) / (1.0 - zeta_2 / zeta) }
-    }
-
-    fn rank(&self, random: &mut Random) -> u64 {
-        let unit = random.unit();
-        let at = unit * self.zeta;
-        if at < 1.0 {
-            return 0;
-        }
-        if at < 1.0 + 0.5f64.powf(Zipf::THETA) {
-            return 1;
-        }
-        (self.count * (self.eta * unit - self.eta + 1.0).powf(1.0 / (1.0 - Zipf::THETA))) as u64
-    }
 }
 
 /// The resident bytes of this process that are not of files.

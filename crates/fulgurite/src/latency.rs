@@ -96,6 +96,8 @@ pub struct Waits {
     pub memtables: Latency,
     /// For a checkpoint: the log had outgrown [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
     pub checkpoint: Latency,
+    /// For garbage collection: segments with little live data took about as much of the disk as they may.
+    pub collection: Latency,
     /// For room on the disk: for a checkpoint that frees segments. Commits that were refused in the end count, too.
     pub space: Latency,
 }
@@ -106,6 +108,7 @@ pub(crate) enum Waited {
     Merging,
     Memtables,
     Checkpoint,
+    Collection,
     Space,
 }
 
@@ -165,7 +168,7 @@ pub(crate) struct Stopwatch {
     /// Indexed by [`recorder_index`].
     recorders: [Recorder; 4],
     /// Indexed by [`Waited`].
-    waits: [Recorder; 4],
+    waits: [Recorder; 5],
 }
 
 fn recorder_index(level: Durability) -> usize {
@@ -217,8 +220,8 @@ impl Stopwatch {
     }
 
     pub fn waits(&self) -> Waits {
-        let [merging, memtables, checkpoint, space] = self.waits.each_ref().map(Recorder::read);
-        Waits { merging, memtables, checkpoint, space }
+        let [merging, memtables, checkpoint, collection, space] = self.waits.each_ref().map(Recorder::read);
+        Waits { merging, memtables, checkpoint, collection, space }
     }
 
     pub fn read(&self) -> Latencies {

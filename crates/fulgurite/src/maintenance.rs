@@ -7,7 +7,7 @@
 //! changes the disk takes [`Engine::space`], which is held for moments.
 //!
 //! Committers are slowed before they are stopped ([`crate::throttle`]): while a table has more than half of the memtables
-//! that it may have, and while the log has outgrown its share. They stop for the memtables only.
+//! that it may have, while the log has outgrown its share, and while there is much garbage. They stop for the memtables only.
 
 use fulgurite_log::{CommitLog, LogError};
 use std::sync::Arc;
@@ -29,8 +29,11 @@ use crate::{Error, Result};
 /// A shorter wait is left out: the next commit makes up for it.
 const SLEEP_NS_MIN: u64 = 50_000;
 
-/// A commit of no more than this waits for the log once, [`crate::checkpoint::pacing`] says how long at most.
+/// A commit of no more than this waits for a checkpoint once, [`crate::checkpoint::pacing`] says how long at most.
 const SMALL_BYTES: u64 = 64 << 10;
+
+/// A commit that waits for a checkpoint looks at it again after this time.
+const SLICE_NS: u64 = 20_000_000;
 
 /// How often a transaction that waits for another one's excess to be covered looks.
 const EXCESS_LOOK: Duration = Duration::from_millis(20);
@@ -55,8 +58,8 @@ impl Engine {
         tables: impl Iterator<Item = &'t TableState> + Clone,
         bytes: usize,
     ) -> Result<()> {
-        if self.pacing.log_pressure(&self.growth).is_some() {
-            self.slow_for_log((bytes * tables.clone().count()) as u64)?;
+        if self.pacing.pressure(&self.growth).is_some() {
+            self.slow_for_checkpoint((bytes * tables.clone().count()) as u64)?;
         }
         self.wait_for_memtables()?;
         if tables.clone().any(|table| table.index.memtables().count() > MEMTABLES_SLOW) {
@@ -66,24 +69,54 @@ impl Engine {
         }
     }
 
-    /// A commit that is not large waits once: others that are made to wait while it sleeps add nothing to that.
+    /// Looks again now and then: the checkpoint may have ended. A commit that is not large waits once: others that are made to wait
+    /// while it sleeps add nothing to that.
     #[cold]
-    fn slow_for_log(&self, bytes: u64) -> Result<()> {
-        let mut waited_ns = 0;
-        while let Some(pressure) = self.pacing.log_pressure(&self.growth) {
+    fn slow_for_checkpoint(&self, bytes: u64) -> Result<()> {
+        let (mut waited_ns, mut last) = (0, None);
+        while let Some((cause, pressure)) = self.pacing.pressure(&self.growth) {
             let rest_ns = pressure.cost_ns(bytes).saturating_sub(waited_ns);
             if waited_ns > 0 && rest_ns < SLEEP_NS_MIN {
                 break;
             }
-            let slept_ns =
-                self.slow_down(Waited::Checkpoint, |now_ns| self.pacing.log_throttle.take(now_ns, rest_ns));
+            let slept_ns = self.wait_turn(rest_ns, || {
+                self.pacing
+                    .pressure(&self.growth)
+                    .is_some_and(|(_, pressure)| pressure.cost_ns(bytes) > waited_ns)
+            });
+            if slept_ns > 0 {
+                (waited_ns, last) = (waited_ns + slept_ns, Some(cause));
+            }
             if slept_ns == 0 || bytes <= SMALL_BYTES {
                 break;
             }
-            waited_ns += slept_ns;
             self.check_writable()?;
         }
+        if let Some(cause) = last {
+            self.pipeline.stopwatch().waited(cause, waited_ns);
+        }
         Ok(())
+    }
+
+    /// Waits for the turn of a commit that has to take `cost_ns`, as long as it `has_to`; returns how long that was.
+    fn wait_turn(&self, cost_ns: u64, has_to: impl Fn() -> bool) -> u64 {
+        let clock = self.env.clock();
+        let turn_ns = clock.monotonic_ns();
+        let mut until_ns = turn_ns;
+        let mut slept_ns = self.slow_down(|now_ns| {
+            let wait_ns = self.pacing.throttle.take(now_ns, cost_ns);
+            until_ns = now_ns + wait_ns;
+            wait_ns.min(SLICE_NS)
+        });
+        while slept_ns > 0 && has_to() {
+            let rest_ns = until_ns.saturating_sub(clock.monotonic_ns());
+            if rest_ns < SLEEP_NS_MIN {
+                break;
+            }
+            clock.sleep(Duration::from_nanos(rest_ns.min(SLICE_NS)));
+            slept_ns = clock.monotonic_ns().saturating_sub(turn_ns);
+        }
+        slept_ns
     }
 
     /// Slows a committer once, for the table that is furthest behind.
@@ -98,9 +131,12 @@ impl Engine {
             table.throttle.take(now_ns, pressure.cost_ns(bytes as u64))
         };
         let is_slow = |table: &&TableState| table.index.memtables().count() > MEMTABLES_SLOW;
-        self.slow_down(Waited::Merging, |now_ns| {
+        let waited_ns = self.slow_down(|now_ns| {
             tables.clone().filter(is_slow).map(|table| turn(table, now_ns)).max().unwrap_or(0)
         });
+        if waited_ns > 0 {
+            self.pipeline.stopwatch().waited(Waited::Merging, waited_ns);
+        }
         for table in tables.filter(|table| self.has_too_many_memtables(table)) {
             self.wait_for_merging(table)?;
         }
@@ -110,7 +146,7 @@ impl Engine {
     /// Sleeps as long as `turn` says; returns how long that was, 0 if it did not. A callback does not sleep: it may run on a
     /// thread of the log.
     #[cold]
-    fn slow_down(&self, cause: Waited, turn: impl FnOnce(u64) -> u64) -> u64 {
+    fn slow_down(&self, turn: impl FnOnce(u64) -> u64) -> u64 {
         if is_in_callback() || !self.options.background {
             return 0;
         }
@@ -121,9 +157,7 @@ impl Engine {
             return 0;
         }
         clock.sleep(Duration::from_nanos(wait_ns));
-        let waited_ns = clock.monotonic_ns().saturating_sub(start_ns);
-        self.pipeline.stopwatch().waited(cause, waited_ns);
-        waited_ns
+        clock.monotonic_ns().saturating_sub(start_ns)
     }
 
     /// A transaction of about `bytes` that has an excess waits while no checkpoint covers a whole share of it (INV-CKPT-8):

@@ -127,6 +127,8 @@ pub struct ResearchOptions {
     pub mark_idle: Duration,
     /// Evict all that can be evicted, whatever the budget, whenever eviction looks: for tests. Default false.
     pub evict_everything: bool,
+    /// Collect garbage. Without, live data is never moved, and a database under overwrites grows without a bound. Default true.
+    pub collect: bool,
 }
 
 impl Default for ResearchOptions {
@@ -136,6 +138,7 @@ impl Default for ResearchOptions {
             waiting: Waiting::default(),
             mark_idle: Duration::from_millis(10),
             evict_everything: false,
+            collect: true,
         }
     }
 }

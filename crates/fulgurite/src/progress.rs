@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::Error;
+use crate::collection::Collected;
 use crate::space::Space;
 use crate::space::view::{SpaceStats, Viewed};
 
@@ -80,6 +81,7 @@ pub(crate) struct Progress {
     /// The bytes of the memtables that were merged.
     pub merged_bytes: AtomicU64,
     pub checkpoints: Work,
+    pub collected: Collected,
     pub merging: Failures,
     /// Of checkpoints, of freeing segments, of asking for the free space.
     pub checkpointing: Failures,

@@ -19,6 +19,8 @@ pub(crate) struct Spill {
     id: SpillId,
     next_ordinal: u32,
     chunks: Vec<ChunkRef>,
+    /// Of the chunks.
+    bytes: usize,
     /// That of the transaction.
     snapshot: SlotRef,
     /// When it began, in monotonic nanoseconds.
@@ -36,6 +38,7 @@ impl Spill {
             id,
             next_ordinal: 0,
             chunks: Vec::new(),
+            bytes: 0,
             snapshot,
             since_ns,
             mark: BulkPosition::default(),
@@ -46,7 +49,13 @@ impl Spill {
         let on_segment = |segment| self.pins.pin(self.id, &self.snapshot, segment, self.since_ns);
         let (lsn, mark) = self.log.append_chunk(self.id, ordinal, bytes, owner, on_segment).or_error()?;
         self.mark = mark;
+        self.bytes += bytes.len();
         Ok(lsn)
+    }
+
+    /// How many bytes it has written ahead.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Writes a value ahead; it is durable after [`Spill::sync`]. The returned `OutOfLine` has the partial checksum.

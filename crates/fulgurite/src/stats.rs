@@ -10,6 +10,7 @@ use fulgurite_types::Csn;
 use crate::CsnRange;
 use crate::checkpoint::pacing::CheckpointProgress;
 use crate::clock::ClockStatus;
+use crate::collection::CollectionStats;
 use crate::engine::Engine;
 use crate::latency::{Latencies, Waits};
 use crate::progress::{MaintenanceError, WorkTimes};
@@ -152,6 +153,8 @@ pub struct Stats {
     pub direct_io: bool,
     /// How commits share writes and flushes.
     pub flush_scheme: FlushScheme,
+    /// What garbage collection has done.
+    pub collection: CollectionStats,
     /// The log's counters.
     pub log: LogStats,
 }
@@ -398,6 +401,7 @@ impl Stats {
             waits: engine.pipeline.stopwatch().waits(),
             direct_io: engine.log.is_direct(),
             flush_scheme: engine.options.research.flush_scheme,
+            collection: progress.collected.read(log.moved_value_bytes),
             log,
         }
     }

@@ -47,7 +47,8 @@ impl Throttle {
         let turn_ns = cost_ns.min(self.wait_ns_max / TURNS);
         let mut until = self.until_ns.load(Ordering::Relaxed);
         loop {
-            let end = until.max(now_ns).saturating_add(turn_ns);
+            // However many are queued: a queue that has ended is not to hold up those that come later.
+            let end = until.max(now_ns).saturating_add(turn_ns).min(now_ns.saturating_add(self.wait_ns_max));
             match self.until_ns.compare_exchange_weak(until, end, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     let wait = end.saturating_sub(now_ns).max(cost_ns);
@@ -77,6 +78,13 @@ mod tests {
         assert_eq!(throttle.take(1000, 10), 20);
         assert_eq!(throttle.take(1015, 0), 5);
         assert_eq!(throttle.take(5000, 10), 10, "what was not used is not saved");
+    }
+
+    #[test]
+    fn the_queue_is_no_longer_than_the_longest_wait() {
+        let throttle = Throttle::new(100);
+        (0..1000).for_each(|_| assert!(throttle.take(0, 50_000_000) <= 100_000_000));
+        assert_eq!(throttle.take(200_000_000, 7), 7);
     }
 
     #[test]

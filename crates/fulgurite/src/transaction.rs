@@ -662,7 +662,8 @@ impl Transaction {
         let is_plenty = engine.room.is_plenty();
         let kind = if is_plenty || self.writes.has_puts() { Kind::Puts } else { Kind::Deletes };
         let _admitted = engine.admit_by_room(kind, || self.writes.cost_on_disk())?;
-        let bytes = self.writes.cost.memory / self.writes.tables.len().max(1);
+        let ahead = self.spill.as_ref().map_or(0, Spill::bytes);
+        let bytes = (self.writes.cost.memory + ahead) / self.writes.tables.len().max(1);
         engine.wait_for_maintenance(self.writes.tables.iter().map(|writes| &*writes.table), bytes)?;
         // The operations are encoded, and applied from a copy of their own.
         self.charge.raise_anyway(self.bytes() + self.writes.cost.operations, &engine.memory.transactions);
@@ -675,6 +676,9 @@ impl Transaction {
             &|| engine.new_spill(&self.snapshot),
             &mut self.spill,
         )?;
+        if let Some(spill) = &self.spill {
+            engine.growth.count_ahead(spill.bytes() as u64);
+        }
         if let Some(spill) = self.spill.as_ref().filter(|_| syncs) {
             spill.sync()?;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::rng::Rng;
 use fulgurite::env::sim::{CrashKind, SimEnv};
 use fulgurite::env::{Env, RealEnv};
-use fulgurite::{Database, Options, Table};
+use fulgurite::{CollectionStats, Database, Durability, Error, Options, ResearchOptions, Stats, Table};
 
 fn options() -> Options {
     Options {
@@ -235,6 +235,121 @@ fn an_idle_database_collects_until_it_is_within_its_bound_and_then_sleeps() {
     println!("{bytes} for {live} live after {} checkpoints", still.0);
     assert!(bytes < live * 13 / 10 + (9 << 20), "{bytes} for {live}");
     rows.check();
+    is_sound(&db);
+    db.close().unwrap();
+}
+
+/// In no other value.
+const UNIQUE: &[u8] = b"0123456789 in words";
+
+/// A database in which garbage is collected only when a caller asks for it.
+fn full_of_garbage(env: &Arc<SimEnv>) -> (Database, Rows) {
+    let research = ResearchOptions { collect: false, ..ResearchOptions::default() };
+    let options = Options { research, ..options() };
+    let db = Database::open_with(env.clone(), "/data", options, |_| {}).unwrap();
+    // Without the longest values, which leave a third of a segment unused.
+    let mut rows = Rows { table: db.create_table("t").unwrap(), rounds: BTreeMap::new() };
+    (0..3_000).filter(|key| key % 50 != 1).for_each(|key| rows.put(key, 0));
+    db.table("other").unwrap().put("the only one", UNIQUE.repeat(300)).unwrap();
+    let mut rng = Rng::new(11);
+    for round in 1..=9_000 {
+        // Of each ten keys one stays as it is: no segment dies as a whole.
+        let key = rng.below(3_000) as u32;
+        if key % 10 != 9 && key % 50 != 1 {
+            rows.put(key, round);
+        }
+        while db.maintain().unwrap() {}
+    }
+    (db, rows)
+}
+
+#[test]
+fn a_caller_has_garbage_collected_as_far_as_it_asks() {
+    let env = SimEnv::new(5);
+    let (db, mut rows) = full_of_garbage(&env);
+    let before = segment_bytes(&db);
+    assert_eq!(db.stats().collection, CollectionStats::default(), "nothing is collected by itself");
+    for until in [1.0, f64::NAN, 1000.0] {
+        let error = db.collect(until, |_| panic!("nothing is begun")).unwrap_err();
+        assert!(matches!(error, Error::BadOptions { .. }), "{error}");
+    }
+    let mut ratios = Vec::new();
+    let report = db.collect(1.15, |progress| ratios.push(progress.ratio())).unwrap();
+    assert!(report.is_reached && report.after.ratio() <= 1.15 && report.before.ratio() > 2.0, "{report:?}");
+    assert_eq!((ratios.first(), ratios.last()), (Some(&report.before.ratio()), Some(&report.after.ratio())));
+    assert_eq!((report.segment_bytes_before, report.segment_bytes_after), (before, segment_bytes(&db)));
+    assert!(report.segment_bytes_after < rows.live_bytes() * 12 / 10 + (7 << 20), "{report:?}");
+    let collection = db.stats().collection;
+    assert_eq!(collection.moved_bytes, report.after.moved_bytes);
+    assert_eq!(collection.victims, collection.victims_by_tenths.iter().sum::<u64>());
+    assert!(collection.victim_live_bytes < collection.victim_bytes / 2, "{collection:?}");
+    rows.check();
+    let again = db.collect(1.15, |_| {}).unwrap();
+    assert!(again.is_reached && again.after.moved_bytes == 0, "{again:?}");
+    is_sound(&db);
+    let moved = db.stats().log.moved_value_bytes;
+    let tighter = db.collect(1.02, |_| {}).unwrap();
+    assert!(tighter.after.ratio() < 1.12 && db.stats().log.moved_value_bytes > moved, "{tighter:?}");
+    drop(db);
+    let db = open(&env.crash(CrashKind::PowerCut, 3));
+    rows.table = db.table("t").unwrap();
+    rows.check();
+    is_sound(&db);
+}
+
+/// A segment that cannot be read stays, and its rows' damage is reported to its readers; all else is collected.
+#[test]
+fn an_unreadable_victim_stays_and_is_named() {
+    let env = SimEnv::new(6);
+    let (db, rows) = full_of_garbage(&env);
+    db.checkpoint().unwrap();
+    let other = db.table("other").unwrap();
+    let damaged = env.list_raw().into_iter().find(|(path, _)| {
+        let bytes = env.read_raw(path).unwrap();
+        let Some(at) = bytes.windows(UNIQUE.len()).position(|window| window == UNIQUE) else { return false };
+        env.corrupt(path, at as u64 + 5, |byte| *byte ^= 1).unwrap();
+        other.get("the only one").is_err()
+    });
+    let (path, _) = damaged.expect("the value is in a segment");
+    let report = db.collect(1.05, |_| {}).unwrap();
+    assert!(report.after.moved_bytes > 0, "{report:?}");
+    let unreadable = db.stats().collection.unreadable;
+    let whys: Vec<_> = unreadable.values().collect();
+    assert!(whys.len() == 1 && whys[0].contains(&*path.to_string_lossy()), "{whys:?}");
+    rows.check();
+    assert!(matches!(other.get("the only one"), Err(Error::Damaged(_))));
+}
+
+/// INV-SPACE-6, on a disk, as fast as a thread can overwrite. `FULGURITE_COLLECT_MIB=500` has more, in a release build.
+#[test]
+fn overwrites_at_full_speed_stay_within_the_bound() {
+    let mib: u32 = std::env::var("FULGURITE_COLLECT_MIB").map_or(64, |mib| mib.parse().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let share = 8 << 20;
+    let options = Options { memory_bytes: Some(64 << 20), checkpoint_log_bytes: share, ..Options::default() };
+    let db = Database::open(dir.path(), options).unwrap();
+    let table = db.table("t").unwrap();
+    let rows = mib * 256;
+    let (mut round, mut rng) = (0, Rng::new(3));
+    let mut commit = |keys: &mut dyn FnMut() -> u32| {
+        let mut txn = db.begin();
+        txn.set_durability(Durability::Async { interval: Duration::from_millis(100) }).unwrap();
+        for _ in 0..100 {
+            txn.put(&table, keys().to_be_bytes(), [round as u8; 4096]).unwrap();
+        }
+        round += 1;
+        txn.commit().unwrap();
+        segment_bytes(&db)
+    };
+    let mut next = 0..rows;
+    (0..rows / 100).for_each(|_| _ = commit(&mut || next.next().unwrap()));
+    let worst = (0..rows / 20).map(|_| commit(&mut || rng.below(u64::from(rows)) as u32)).max().unwrap();
+    let Stats { waits, collection, .. } = db.stats();
+    println!("{} MiB for {mib} MiB, {:?}, {collection:?}", worst >> 20, waits.collection);
+    let live = u64::from(mib) << 20;
+    // The share counts as 32 MiB at least.
+    assert!(worst < live * 3 / 2 + 2 * (32 << 20) + (16 << 20), "{} MiB for {mib}", worst >> 20);
+    assert!(collection.moved_value_bytes > live, "{collection:?}");
     is_sound(&db);
     db.close().unwrap();
 }

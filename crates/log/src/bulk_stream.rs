@@ -11,19 +11,16 @@ use crate::log::Log;
 use crate::segments::{SEALED, Segment, Segments, Stream};
 use crate::shared::Shared;
 use crate::stats::add;
-use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard, fence};
+use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// How many bytes are buffered before they are written.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
 /// A thread that appends and finds this many bytes unsynced syncs them before it returns (INV-LOG-17).
 const UNSYNCED_BYTES_MAX: u64 = if cfg!(feature = "shuttle") { 4096 } else { 4 * 1024 * 1024 };
-
-/// No segment number, which have 32 bits.
-const NO_SEGMENT: u64 = u64::MAX;
 
 #[derive(Default)]
 struct State {
@@ -70,7 +67,7 @@ pub(crate) struct BulkStream {
     state: Mutex<State>,
     /// Held while a long record is written.
     long: Mutex<()>,
-    /// The number of the open segment, [`NO_SEGMENT`] before the first. Known without `state`: `stats()` needs it.
+    /// The number of the open segment: reads of others do not wait for an appending thread.
     open_segment: AtomicU64,
     /// The [`BulkPosition`] up to which everything is durable.
     synced: AtomicU64,
@@ -108,7 +105,7 @@ impl BulkStream {
             syncing: Mutex::new(()),
             state: Mutex::default(),
             long: Mutex::new(()),
-            open_segment: AtomicU64::new(NO_SEGMENT),
+            open_segment: AtomicU64::new(u64::MAX),
             synced: AtomicU64::new(0),
             required: AtomicU64::new(0),
         }
@@ -129,11 +126,6 @@ impl BulkStream {
     /// The same; 0 while a thread appends or writes.
     pub fn room_unless_busy(&self) -> u32 {
         self.state.try_lock().map_or(0, |state| state.room())
-    }
-
-    /// The number of the open segment, or a smaller one. Waits for no other thread.
-    pub fn open_segment(&self) -> Option<u32> {
-        u32::try_from(self.open_segment.load(SeqCst)).ok()
     }
 
     /// Where the next record begins, if it fits.
@@ -217,8 +209,6 @@ impl BulkStream {
         // The next sync seals the segment that is left, even if nothing was written to it since the last one.
         state.note_unsynced();
         self.open_segment.store(next.number.into(), SeqCst);
-        // `Log::bulk_position` sees the number if it sees the segment handed out.
-        fence(SeqCst);
         next.hand_out(Stream::Bulk, self.shared.epoch, Csn::ZERO);
         let Shared { database, epoch, .. } = *self.shared;
         let header = GroupHeader::bulk_start(database, epoch, next.number, durable);
@@ -268,7 +258,10 @@ impl BulkStream {
             add(&self.shared.stats.bulk_syncs, 1);
             let result = self.segments.file(&segment).and_then(|file| file.sync_data());
             result.map_err(|error| self.shared.fail("a bulk sync", Some((&segment.path, error))))?;
-            if self.state_of(segment.number).is_none() {
+            let state = self.state.lock();
+            let is_open = state.segment.as_ref().is_some_and(|open| open.number == segment.number);
+            // It may have been written to, and left, since it was taken from the list.
+            if !is_open && !state.unsynced.iter().any(|other| other.number == segment.number) {
                 self.segments.seal(&segment);
             }
         }
@@ -302,7 +295,7 @@ impl BulkStream {
     pub fn read_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
         // Nothing of a sealed segment is in the buffer. Most reads are of those, and need not wait for an appending
         // thread.
-        if segment.state() == SEALED {
+        if segment.state() == SEALED || self.open_segment.load(SeqCst) != u64::from(segment.number) {
             return None;
         }
         let state = self.state_of(lsn.segment())?;
@@ -357,10 +350,29 @@ impl Log {
         reserve: bool,
         on_append: impl FnOnce(Lsn),
     ) -> Result<Appended, LogError> {
-        self.bulk.append(kind, pieces, reserve, on_append, |wanted| {
-            let durable = self.stream.durable_csn();
-            Ok(NextSegment { segment: self.stream.segment_for_bulk(wanted, durable)?, durable })
-        })
+        self.bulk.append(kind, pieces, reserve, on_append, |wanted| self.next_for_bulk(wanted))
+    }
+
+    /// [`Log::append_bulk_beside_reserve`], to segments that hold nothing but values that were moved.
+    pub(crate) fn append_apart(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
+        let appended = self.moved.append(kind, pieces, false, |_| (), |wanted| self.next_for_bulk(wanted))?;
+        Ok(appended.lsn)
+    }
+
+    fn next_for_bulk(&self, wanted: &NextWanted) -> Result<NextSegment, LogError> {
+        let durable = self.stream.durable_csn();
+        Ok(NextSegment { segment: self.stream.segment_for_bulk(wanted, durable)?, durable })
+    }
+
+    /// Bytes that an append point still has in its buffer.
+    pub(crate) fn read_bulk_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+        self.bulk.read_buffer(segment, lsn, len).or_else(|| self.moved.read_buffer(segment, lsn, len))
+    }
+
+    /// The records of nodes and of leaves' changes in [`LogStats`](crate::LogStats) alone.
+    pub fn node_record_bytes(&self) -> u64 {
+        let stats = &self.shared.stats;
+        stats.node_bytes.load(Relaxed) + stats.leaf_delta_bytes.load(Relaxed)
     }
 
     /// Returns when everything appended before is durable.
@@ -368,8 +380,11 @@ impl Log {
     /// # Errors
     /// [`LogError::Poisoned`]: whether it is durable stays unknown.
     pub fn sync_bulk(&self) -> Result<(), LogError> {
-        let appended = self.bulk.state.lock().appended;
-        self.bulk.sync_usable(appended)
+        for stream in [&*self.bulk, &self.moved] {
+            let appended = stream.state.lock().appended;
+            stream.sync_usable(appended)?;
+        }
+        Ok(())
     }
 
     /// Returns when everything up to position `mark` is durable; at once if it is.
@@ -388,7 +403,7 @@ impl Log {
         let segment = self.segments.segment_of(lsn)?;
         let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);
         let ahead = READ_AHEAD_BYTES.min(segment.bytes.saturating_sub(lsn.offset()));
-        let mut bytes = match self.bulk.read_buffer(&segment, lsn, BULK_HEADER_BYTES) {
+        let mut bytes = match self.read_bulk_buffer(&segment, lsn, BULK_HEADER_BYTES) {
             Some(header) => header,
             None => self.segments.read(&segment, lsn.offset(), ahead)?,
         };

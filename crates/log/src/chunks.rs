@@ -42,13 +42,24 @@ impl Log {
     }
 
     /// Appends bytes of the value that commit `csn` gave to a key, which are somewhere else in the log, too. Returns the
-    /// LSN of the bytes. Takes nothing of the files that the log keeps for checkpoints on a full disk.
+    /// LSN of the bytes. Takes nothing of the files that the log keeps for checkpoints on a full disk. With `apart` it goes to a
+    /// segment with nothing but such values, which is one more that is open.
     ///
     /// # Errors
     /// As [`Log::append_bulk`].
-    pub fn append_moved(&self, owner: ValueOwner<'_>, csn: Csn, bytes: &[u8]) -> Result<Lsn, LogError> {
+    pub fn append_moved(
+        &self,
+        owner: ValueOwner<'_>,
+        csn: Csn,
+        bytes: &[u8],
+        apart: bool,
+    ) -> Result<Lsn, LogError> {
         let pieces = [bytes, &owner.after_moved(csn)];
-        let lsn = self.append_bulk_beside_reserve(BulkKind::MovedValue, &pieces)?;
+        let lsn = if apart {
+            self.append_apart(BulkKind::MovedValue, &pieces)?
+        } else {
+            self.append_bulk_beside_reserve(BulkKind::MovedValue, &pieces)?
+        };
         Ok(lsn.advance(BULK_HEADER_BYTES))
     }
 
@@ -97,7 +108,7 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::Damaged`], [`LogError::Io`].
-    pub fn read_bytes_in_record(&self, lsn: Lsn, len: u32) -> Result<Vec<u8>, LogError> {
+    fn read_bytes_in_record(&self, lsn: Lsn, len: u32) -> Result<Vec<u8>, LogError> {
         let wrong = |what: &str| self.damage_at(lsn, what);
         let before =
             |bytes: u32| lsn.offset().checked_sub(bytes).map(|offset| Lsn::new(lsn.segment(), offset));

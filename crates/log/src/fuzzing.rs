@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// Decodes a whole segment as `dump` and `check` do.
 pub fn segment(bytes: &[u8]) {
     let mut scan = SegmentScan::default();
-    scan.decode(bytes);
+    scan.decode(bytes, &mut |_| {});
     assert!(scan.used_bytes <= align8(bytes.len() as u32).max(SEGMENT_DATA_START));
     if let Ok(header) = SegmentHeader::decode(bytes) {
         assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));

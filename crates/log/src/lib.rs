@@ -101,12 +101,12 @@ pub use format::{
     GROUP_HEADER_BYTES, GroupHeader, GroupKind, OwnedBytes, SEGMENT_DATA_START, SegmentHeader, SpillId,
     ValueOwner, frame_bytes, local_record_bytes,
 };
-pub use log::Log;
+pub use log::{BulkBoundary, Log};
 pub use options::LogOptions;
 pub use reader::{LogReader, OwnedFrame};
 pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
 pub use room::LogRoom;
-pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in};
+pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in, visit_segment};
 pub use segments::{SegmentInfo, Stream};
 pub use signal::{Signal, Sleep};
 pub use stats::LogStats;

@@ -7,7 +7,7 @@ use crate::error::LogError;
 use crate::format::{EpochStart, SpillId};
 use crate::options::LogOptions;
 use crate::recovery::{EpochSpan, Opened, RecoveryReport, RecoverySink, ReplayFrom, begin_epoch, recover};
-use crate::scan::{SegmentScan, scan_segment_in};
+use crate::scan::{SegmentScan, read_segment_in, scan_segment_in};
 use crate::segments::{OPENING_FILES, SegmentInfo, Segments, Stream, supply};
 use crate::shared::Shared;
 use crate::stats::{LogStats, add};
@@ -16,12 +16,32 @@ use crate::stream::watermarks::Watermarks;
 use crate::stream::{Admission, CommitStream, Reservation};
 use crate::{format, threads};
 use fulgurite_env::{Dir, Env, Joiner};
-use fulgurite_types::sync::fence;
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A time, told by the segments that could take bulk records from then on: see [`Log::bulk_boundary`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BulkBoundary {
+    /// No segment was made from here on.
+    next: u32,
+    /// The segments before that were open, or ready.
+    can_grow: Vec<u32>,
+}
+
+impl BulkBoundary {
+    /// The time when no segment was made from `next` on, and those in `can_grow` were open or ready.
+    pub fn new(next: u32, can_grow: Vec<u32>) -> BulkBoundary {
+        BulkBoundary { next, can_grow }
+    }
+
+    /// Whether no record was appended to a segment from that time on.
+    pub fn is_after(&self, segment: u32) -> bool {
+        segment < self.next && !self.can_grow.contains(&segment)
+    }
+}
 
 /// A log: the commit stream and the bulk stream of one database.
 ///
@@ -29,6 +49,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Log {
     pub(crate) stream: Arc<CommitStream>,
     pub(crate) bulk: Arc<BulkStream>,
+    /// Where values that were moved are appended: they have survived some time already, and live longer than what is new.
+    pub(crate) moved: BulkStream,
     pub(crate) segments: Arc<Segments>,
     pub(crate) shared: Arc<Shared>,
     is_direct: bool,
@@ -152,6 +174,7 @@ impl Log {
         let shared = Arc::new(Shared::new(env, database, at.epoch, options));
         let segments = Arc::new(segments);
         let bulk = Arc::new(BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
+        let moved = BulkStream::new(Arc::clone(&shared), Arc::clone(&segments));
         let stream = Arc::new(CommitStream::new(
             Arc::clone(&shared),
             Arc::clone(&segments),
@@ -162,7 +185,8 @@ impl Log {
         ));
         let threads = Mutex::new(threads::start(&stream)?);
         let spills = AtomicU64::new(0);
-        Ok(Arc::new(Log { stream, bulk, segments, shared, is_direct, spans: spans.into(), spills, threads }))
+        let spans = spans.into();
+        Ok(Arc::new(Log { stream, bulk, moved, segments, shared, is_direct, spans, spills, threads }))
     }
 
     /// Reserves as [`CommitLog::reserve_at`] does, at any time.
@@ -193,17 +217,13 @@ impl Log {
         self.stream.at_reserved(work)
     }
 
-    /// The smallest number of a segment that can take bulk records from now on. Waits for no other thread.
-    pub fn bulk_position(&self) -> u32 {
-        self.bulk.open_segment().unwrap_or_else(|| {
-            // The first is a ready segment, or one that is not made yet.
-            let infos = self.segments.infos();
-            let ready = infos.iter().filter(|info| info.stream.is_none()).map(|info| info.number).min();
-            let next = ready.unwrap_or_else(|| infos.iter().map(|info| info.number + 1).max().unwrap_or(0));
-            // Unless it was handed out just now: then it was not among the ready ones.
-            fence(Ordering::SeqCst);
-            self.bulk.open_segment().map_or(next, |open| open.min(next))
-        })
+    /// Tells the segments that can take bulk records from now on from those that cannot. Waits for no write and no sync.
+    pub fn bulk_boundary(&self) -> BulkBoundary {
+        let infos = self.segments.infos();
+        // Numbers rise, but a segment may be handed out after one that was made later.
+        let next = infos.iter().map(|info| info.number + 1).max().unwrap_or(0);
+        let can_grow = infos.iter().filter(|info| info.open || info.stream.is_none());
+        BulkBoundary { next, can_grow: can_grow.map(|info| info.number).collect() }
     }
 
     /// Where replay has to start to deliver every frame after `after`: the LSN of a group at or before the first of
@@ -248,10 +268,10 @@ impl Log {
     /// Every segment on disk, by number.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let mut infos = self.segments.infos();
-        if let Some(open) = self.bulk.append_point()
-            && let Some(info) = infos.iter_mut().find(|info| info.number == open.segment())
-        {
-            info.used_bytes = open.offset();
+        for open in [&*self.bulk, &self.moved].into_iter().filter_map(BulkStream::append_point) {
+            if let Some(info) = infos.iter_mut().find(|info| info.number == open.segment()) {
+                info.used_bytes = open.offset();
+            }
         }
         infos
     }
@@ -262,6 +282,14 @@ impl Log {
     /// [`LogError::Io`] if the file cannot be read; the result reports what does not decode.
     pub fn scan_segment(&self, number: u32) -> Result<SegmentScan, LogError> {
         scan_segment_in(self.segments.dir(), &format::segment_file_name(number))
+    }
+
+    /// Reads a segment's file into a buffer, whose former bytes are lost, for [`visit_segment`](crate::visit_segment).
+    ///
+    /// # Errors
+    /// [`LogError::Io`] if the file cannot be read.
+    pub fn read_segment(&self, number: u32, bytes: &mut Vec<u8>) -> Result<(), LogError> {
+        read_segment_in(self.segments.dir(), &format::segment_file_name(number), bytes)
     }
 
     /// Frees a segment that the caller proved unneeded. Its file is recycled, kept in reserve, or deleted.
@@ -364,6 +392,7 @@ impl Log {
         // A thread that still makes a segment or writes bulk records began before `closed` was set; later ones see it.
         self.segments.remove_spares();
         self.bulk.wait_for_writers();
+        self.moved.wait_for_writers();
         // Handles may outlive the log for long; a file that they hold open takes space after its segment was freed.
         self.segments.close_files();
         flushed
@@ -389,7 +418,7 @@ impl Log {
             return Err(LogError::Usage(format!("{len} bytes at {lsn} would cross the end of the segment")));
         }
         let in_memory = match segment.stream() {
-            Some(Stream::Bulk) => self.bulk.read_buffer(&segment, lsn, len),
+            Some(Stream::Bulk) => self.read_bulk_buffer(&segment, lsn, len),
             _ => self.stream.read_unwritten(lsn, len)?,
         };
         match in_memory {

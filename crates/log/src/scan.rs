@@ -11,10 +11,10 @@ use fulgurite_env::{Dir, Disk, File, OpenOptions};
 use fulgurite_types::{DatabaseId, Lsn};
 use std::path::{Path, PathBuf};
 
-/// One item of a segment.
+/// One item of a segment. `B` is the bytes of bodies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ScanItem {
+pub enum ScanItem<B = Vec<u8>> {
     /// A valid group; its frames follow.
     Group(GroupHeader),
     /// The start of an epoch, after its group.
@@ -26,7 +26,7 @@ pub enum ScanItem {
         /// Its body's LSN.
         body_lsn: Lsn,
         /// Its body.
-        body: Vec<u8>,
+        body: B,
         /// The extents of the chunks that it refers to.
         local: Vec<ChunkRef>,
     },
@@ -35,7 +35,7 @@ pub enum ScanItem {
         /// Its header.
         header: BulkHeader,
         /// Its body.
-        body: Vec<u8>,
+        body: B,
     },
 }
 
@@ -91,12 +91,60 @@ pub fn scan_segment_in(dir: &dyn Dir, name: &str) -> Result<SegmentScan, LogErro
 fn scan(file: &dyn File, path: &Path) -> Result<SegmentScan, LogError> {
     let io = |source| LogError::io("read", path, source);
     let file_bytes = file.len().map_err(io)?;
-    let mut bytes = vec![0; usize::try_from(file_bytes).unwrap_or(usize::MAX).min(u32::MAX as usize)];
-    let got = file.read_at(&mut bytes, 0).map_err(io)?;
-    bytes.truncate(got);
+    let mut bytes = Vec::new();
+    read(file, file_bytes, &mut bytes).map_err(io)?;
+    let mut items = Vec::new();
     let mut scan = SegmentScan { path: path.to_owned(), file_bytes, ..SegmentScan::default() };
-    scan.decode(&bytes);
+    scan.decode(&bytes, &mut |item| items.push(item.to_owned()));
+    scan.items = items;
     Ok(scan)
+}
+
+/// Reads a file into a buffer, whose former bytes are lost.
+fn read(file: &dyn File, file_bytes: u64, bytes: &mut Vec<u8>) -> std::io::Result<()> {
+    bytes.resize(usize::try_from(file_bytes).unwrap_or(usize::MAX).min(u32::MAX as usize), 0);
+    let got = file.read_at(bytes, 0)?;
+    bytes.truncate(got);
+    Ok(())
+}
+
+/// Reads a segment's file from an open directory into a buffer, for [`visit_segment`].
+///
+/// # Errors
+/// [`LogError::Io`] if the file cannot be read.
+pub(crate) fn read_segment_in(dir: &dyn Dir, name: &str, bytes: &mut Vec<u8>) -> Result<(), LogError> {
+    let path = dir.path().join(name);
+    let io = |source| LogError::io("read", &path, source);
+    let file = dir.open(name, OpenOptions::Read).map_err(io)?;
+    let file_bytes = file.len().map_err(io)?;
+    read(&*file, file_bytes, bytes).map_err(io)
+}
+
+/// Decodes the bytes of a segment's file as [`scan_segment`] does, without copying bodies. Returns the bytes that do not decode.
+pub fn visit_segment<'b>(bytes: &'b [u8], mut visit: impl FnMut(ScanItem<&'b [u8]>)) -> Vec<ScanProblem> {
+    let mut scan = SegmentScan { file_bytes: bytes.len() as u64, ..SegmentScan::default() };
+    scan.decode(bytes, &mut visit);
+    scan.problems
+}
+
+/// What is called with each item.
+type Visit<'v, 'b> = &'v mut dyn FnMut(ScanItem<&'b [u8]>);
+
+impl ScanItem<&[u8]> {
+    /// With bodies of its own.
+    fn to_owned(&self) -> ScanItem {
+        match self {
+            ScanItem::Group(header) => ScanItem::Group(*header),
+            ScanItem::EpochStart(start) => ScanItem::EpochStart(*start),
+            ScanItem::Frame { header, body_lsn, body, local } => ScanItem::Frame {
+                header: *header,
+                body_lsn: *body_lsn,
+                body: body.to_vec(),
+                local: local.clone(),
+            },
+            ScanItem::Bulk { header, body } => ScanItem::Bulk { header: *header, body: body.to_vec() },
+        }
+    }
 }
 
 impl SegmentScan {
@@ -104,7 +152,7 @@ impl SegmentScan {
         self.problems.push(ScanProblem { offset: offset.into(), what: what.into() });
     }
 
-    pub(crate) fn decode(&mut self, bytes: &[u8]) {
+    pub(crate) fn decode<'b>(&mut self, bytes: &'b [u8], visit: Visit<'_, 'b>) {
         let header = match SegmentHeader::decode(bytes) {
             Ok(header) => header,
             Err(error) => return self.problem(0, format!("the segment header is not valid: {error}")),
@@ -118,17 +166,23 @@ impl SegmentScan {
         }
         self.used_bytes = SEGMENT_DATA_START;
         let mut offset = SEGMENT_DATA_START;
-        while let Some(next) = self.group(bytes, offset, &header) {
+        while let Some(next) = self.group(bytes, offset, &header, visit) {
             self.used_bytes = next;
             offset = next;
             if self.stream == Some(Stream::Bulk) {
-                return self.records(bytes, offset, &header);
+                return self.records(bytes, offset, &header, visit);
             }
         }
     }
 
     /// Decodes the group at `offset`, or reports it and looks for the next one. Returns the offset to continue at.
-    fn group(&mut self, bytes: &[u8], offset: u32, segment: &SegmentHeader) -> Option<u32> {
+    fn group<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        offset: u32,
+        segment: &SegmentHeader,
+        visit: Visit<'_, 'b>,
+    ) -> Option<u32> {
         let rest = bytes.get(offset as usize..)?;
         let own = GroupAt { database: segment.database, segment: segment.number, offset };
         let (header, payload) = match GroupHeader::decode_at(rest, own) {
@@ -143,19 +197,19 @@ impl SegmentScan {
         };
         let bulk = header.kind == GroupKind::BulkStart;
         self.stream.get_or_insert(if bulk { Stream::Bulk } else { Stream::Commit });
-        self.items.push(ScanItem::Group(header));
+        visit(ScanItem::Group(header));
         match header.kind {
             GroupKind::EpochStart => match EpochStart::decode(payload) {
-                Ok(start) => self.items.push(ScanItem::EpochStart(start)),
+                Ok(start) => visit(ScanItem::EpochStart(start)),
                 Err(error) => self.problem(offset, error.to_string()),
             },
-            GroupKind::Frames => self.frames(&header, payload),
+            GroupKind::Frames => self.frames(&header, payload, visit),
             GroupKind::SegmentEnd | GroupKind::Mark | GroupKind::BulkStart => {}
         }
         Some(header.end())
     }
 
-    fn frames(&mut self, group: &GroupHeader, payload: &[u8]) {
+    fn frames<'b>(&mut self, group: &GroupHeader, payload: &'b [u8], visit: Visit<'_, 'b>) {
         let payload_at = group.offset + GROUP_HEADER_BYTES;
         let mut expected = group.first_csn;
         for record in Records::new(payload) {
@@ -170,10 +224,10 @@ impl SegmentScan {
                 );
             }
             expected = record.header.csn.next();
-            self.items.push(ScanItem::Frame {
+            visit(ScanItem::Frame {
                 header: record.header,
                 body_lsn: Lsn::new(group.segment, payload_at + record.body_at),
-                body: record.body.to_vec(),
+                body: record.body,
                 local: record.local,
             });
         }
@@ -183,7 +237,7 @@ impl SegmentScan {
     }
 
     /// Decodes bulk records up to the first that is not valid: nothing says where the next one begins.
-    fn records(&mut self, bytes: &[u8], start: u32, segment: &SegmentHeader) {
+    fn records<'b>(&mut self, bytes: &'b [u8], start: u32, segment: &SegmentHeader, visit: Visit<'_, 'b>) {
         let mut offset = start;
         loop {
             let rest = bytes.get(offset as usize..).unwrap_or_default();
@@ -191,7 +245,7 @@ impl SegmentScan {
                 Ok(header) => {
                     let next = offset + bulk_record_bytes(header.body_bytes);
                     let body = &rest[BULK_HEADER_BYTES as usize..][..header.body_bytes as usize];
-                    self.items.push(ScanItem::Bulk { header, body: body.to_vec() });
+                    visit(ScanItem::Bulk { header, body });
                     self.used_bytes = next;
                     offset = next;
                 }

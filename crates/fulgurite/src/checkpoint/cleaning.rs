@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fulgurite_index::btree::table_of_node;
 use fulgurite_index::{Base, LoadFor};
-use fulgurite_log::ScanItem;
+use fulgurite_log::{BulkBoundary, ScanItem};
 use fulgurite_types::TableId;
 use fulgurite_types::sync::yield_now;
 
@@ -43,14 +43,14 @@ const LEAVE_STEP_BYTES: usize = 256 << 10;
 
 impl Checkpointer {
     /// The segments to clean.
-    pub(super) fn segments_to_clean(&self, bulk_before: u32) -> Vec<u32> {
+    pub(super) fn segments_to_clean(&self, boundary: &BulkBoundary) -> Vec<u32> {
         let room = &self.shared.room;
         if !room.is_short() {
             return Vec::new();
         }
         let (allowance, free, wanted) = room.for_cleaning();
         let space = self.shared.space.lock();
-        let mut segments = space.sparse_segments(bulk_before);
+        let mut segments = space.sparse_segments(boundary);
         let free = free + space.freeable_bytes();
         drop(space);
         segments.retain(|segment| !self.unmovable.contains(&segment.number));
@@ -59,13 +59,13 @@ impl Checkpointer {
 
     /// Finds what leaves segments: nothing, unless there is room for all trees once more. The need does not count on these
     /// nodes to become dirty (INV-SPACE-3).
-    pub(super) fn find_leaving(&mut self, bulk_before: u32) -> Leaving {
+    pub(super) fn find_leaving(&mut self, boundary: &BulkBoundary) -> Leaving {
         if !self.shared.room.is_plenty() {
             self.left.clear();
             return Leaving::default();
         }
         let space = self.shared.space.lock();
-        let segments = to_be_left(&space.sparse_segments(bulk_before));
+        let segments = to_be_left(&space.sparse_segments(boundary));
         if segments.is_empty() {
             // No walk over the accounts of all tables.
             self.left.clear();
@@ -97,7 +97,7 @@ impl Checkpointer {
     /// were written. What fails of it leaves the checkpoint as it was before: segments stay longer.
     pub(super) fn clean(&mut self, at: &Boundary, pacer: &mut Pacer<'_>) -> u64 {
         _ = self.shared.room.look();
-        let segments = self.segments_to_clean(at.bulk_before);
+        let segments = self.segments_to_clean(&at.bulk);
         if segments.is_empty() {
             return 0;
         }
@@ -258,15 +258,16 @@ mod tests {
         let before = rows(&db).unwrap();
         // Fills the open segment of the bulk stream.
         let next_segment = || {
-            let open = engine.log.bulk_position();
-            while engine.log.bulk_position() == open {
+            let mut room = u32::MAX;
+            while engine.log.bulk_room() < room {
+                room = engine.log.bulk_room();
                 engine.log.append_bulk(BulkKind::Chunk, &[&[0; 64 << 10]]).unwrap();
             }
             engine.log.sync_bulk().unwrap();
         };
         {
             let mut checkpointer = engine.checkpointer.lock();
-            let leaving = checkpointer.find_leaving(engine.log.bulk_position());
+            let leaving = checkpointer.find_leaving(&engine.log.bulk_boundary());
             checkpointer.leave(&table.state, &leaving);
         }
         next_segment();
@@ -320,7 +321,7 @@ mod tests {
         let table = db.table("t").unwrap().state;
         let engine = db.engine();
         let mut checkpointer = engine.checkpointer.lock();
-        let mut find = || checkpointer.find_leaving(engine.log.bulk_position());
+        let mut find = || checkpointer.find_leaving(&engine.log.bulk_boundary());
         let leaving = find();
         assert!(!leaving.segments.is_empty() && leaving.tables.contains(&table.id));
 

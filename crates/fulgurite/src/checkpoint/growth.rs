@@ -79,14 +79,20 @@ pub(crate) struct LogGrowth {
     share: u64,
     /// Operation lists in chunks of this life.
     lists: Counters,
+    /// Chunks that transactions of this life had written ahead when they committed.
+    ahead: Counters,
     /// What the last checkpoint covers of this life, less what opening replayed: wrapping.
     covered: Counters,
+    /// [`Log::chunk_bytes`] when the last checkpoint began.
+    chunks_at_checkpoint: AtomicU64,
 }
 
 impl LogGrowth {
     /// `share` is [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
     pub fn new(log: Arc<Log>, share: u64) -> LogGrowth {
-        LogGrowth { log, share, lists: Counters::default(), covered: Counters::default() }
+        let counters = Counters::default;
+        let (lists, ahead, covered) = (counters(), counters(), counters());
+        LogGrowth { log, share, lists, ahead, covered, chunks_at_checkpoint: AtomicU64::new(0) }
     }
 
     pub fn share(&self) -> u64 {
@@ -105,8 +111,31 @@ impl LogGrowth {
         LogBytes { regular: self.log.written_bytes(), excess: 0 } + self.lists.load()
     }
 
-    /// A checkpoint covers `covered` of [`LogGrowth::written`].
-    pub fn cover(&self, covered: LogBytes) {
+    /// Chunks of large values and operation lists of this life. Replay does not read values, so they do not count as log.
+    pub fn chunks(&self) -> u64 {
+        self.log.chunk_bytes()
+    }
+
+    /// A transaction commits that has written `bytes` of chunks ahead.
+    pub fn count_ahead(&self, bytes: u64) {
+        let LogBytes { regular, excess } = LogBytes::of_list(bytes, self.share);
+        self.ahead.regular.fetch_add(regular, Relaxed);
+        self.ahead.excess.fetch_add(excess, Relaxed);
+    }
+
+    /// The bytes that commits have appended to both streams in this life, without the excess of those that were written ahead.
+    pub fn appended(&self) -> u64 {
+        self.log.written_bytes() + self.ahead.regular.load(Relaxed)
+    }
+
+    /// The excess of the transactions that have written ahead.
+    pub fn ahead_excess(&self) -> u64 {
+        self.ahead.excess.load(Relaxed)
+    }
+
+    /// A checkpoint covers `covered` of [`LogGrowth::written`], and began at `chunks`.
+    pub fn cover(&self, covered: LogBytes, chunks: u64) {
+        self.chunks_at_checkpoint.store(chunks, Relaxed);
         self.covered.regular.store(covered.regular, Relaxed);
         self.covered.excess.store(covered.excess, Relaxed);
     }
@@ -116,6 +145,12 @@ impl LogGrowth {
         // Read first: it only rises.
         let covered = self.covered.load();
         self.written() - covered
+    }
+
+    /// The chunks since the last checkpoint began.
+    pub fn uncovered_chunks(&self) -> u64 {
+        let before = self.chunks_at_checkpoint.load(Relaxed);
+        self.chunks().saturating_sub(before)
     }
 }
 

@@ -14,6 +14,7 @@
 pub(crate) mod chain;
 mod cleaning;
 mod collecting;
+pub(crate) mod garbage;
 pub(crate) mod growth;
 pub(crate) mod pace;
 pub(crate) mod pacing;
@@ -27,7 +28,7 @@ use std::sync::atomic::Ordering;
 
 use fulgurite_env::Env;
 use fulgurite_index::{Base, IndexError};
-use fulgurite_log::{CommitLog, Log};
+use fulgurite_log::{BulkBoundary, CommitLog, Log};
 use fulgurite_types::{Csn, Lsn, TableId};
 use parking_lot::Mutex;
 
@@ -52,7 +53,7 @@ use crate::reads::Reads;
 use crate::space::room::Room;
 use crate::space::{Needed, Space};
 use crate::superblock::{Superblock, SuperblockFile};
-use crate::{Error, Result};
+use crate::{Error, ResearchOptions, Result};
 
 /// What a checkpoint did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,9 @@ const LOOK_NS: u64 = 10_000_000;
 /// ... so of many tables it takes one part in so many of the time at most, however many of them are written out.
 const LOOK_SHARE: u64 = 10;
 
+/// Dead segments make a checkpoint due once they take this part of the live bytes, and the log has grown by this part of its share.
+const DEAD_SHARE: u64 = 16;
+
 /// A segment takes this part of the memory budget at most: recovery reads up to two whole ones.
 const BUDGET_SHARE: u64 = 8;
 
@@ -85,12 +89,22 @@ pub(crate) struct Checkpointer {
     purges: Purges,
     unmovable: Unmovable,
     stuck: Stuck,
+    /// The victims of the running checkpoint whose live bytes were moved, as far as they could be.
+    tried: Vec<u32>,
     /// Bytes of the segments with live bytes, at the last checkpoint.
     collectable_bytes: u64,
     /// Where the collection counts its memory.
     memory: Option<Arc<MemoryCharge>>,
     /// [`Log::chunk_bytes`] when the last checkpoint began.
-    chunks_at_checkpoint: u64,
+    chunks_covered: u64,
+    /// [`LogGrowth::ahead_excess`] when the last checkpoint began.
+    excess_covered: u64,
+    /// The records of nodes when the last checkpoint began.
+    nodes_covered: u64,
+    /// The same of the running one.
+    nodes_at_begin: Option<u64>,
+    /// The ratio of segments to live bytes for which a caller asked, in percent.
+    goal: Option<u64>,
     /// Whether the last checkpoint moved anything: another one frees what that was in, and may find more.
     collects: bool,
     /// Since when no commit has come, while it collects.
@@ -120,6 +134,7 @@ pub(crate) struct Shared {
     /// Locked for moments only, never over a write of the checkpoint or a sync.
     pub space: Arc<Mutex<Space>>,
     pub growth: Arc<LogGrowth>,
+    pub options: ResearchOptions,
 }
 
 /// A checkpoint that is being written.
@@ -132,10 +147,14 @@ struct Boundary {
     written: LogBytes,
     /// [`Log::chunk_bytes`] when it began.
     chunks: u64,
+    /// [`LogGrowth::ahead_excess`] then.
+    excess: u64,
     /// How much log and chunks of values were written since the last one.
     grown: u64,
-    /// The first bulk segment that may hold its records.
-    bulk_before: u32,
+    /// The records of nodes that were written since the last one began.
+    nodes: u64,
+    /// Before its records.
+    bulk: BulkBoundary,
 }
 
 /// At most the bytes of nodes that a checkpoint would write of a table, and about those not merged yet.
@@ -169,9 +188,14 @@ impl Checkpointer {
             purges: Purges::default(),
             unmovable: Unmovable::new(),
             stuck: Stuck::default(),
+            tried: Vec::new(),
             collectable_bytes: u64::MAX,
             memory: None,
-            chunks_at_checkpoint: 0,
+            chunks_covered: 0,
+            excess_covered: 0,
+            nodes_covered: 0,
+            nodes_at_begin: None,
+            goal: None,
             collects: false,
             stillness: Stillness::default(),
             left: BTreeSet::new(),
@@ -205,7 +229,8 @@ impl Checkpointer {
     /// Publishes the last checkpoint for readers without the lock, and for the size of the next segments.
     pub fn publish(&self) {
         let Shared { progress, space, growth, .. } = &self.shared;
-        growth.cover(self.debt.covered());
+        growth.cover(self.debt.covered(), self.chunks_covered);
+        self.look_at_garbage();
         progress.covered.store(self.current().covered.0, Ordering::Release);
         progress.replay_segment.store(self.needed().replay.segment(), Ordering::Release);
         progress.live_bytes.store(space.lock().accounts.live_bytes(), Ordering::Release);
@@ -224,13 +249,48 @@ impl Checkpointer {
         }
         self.debt.is_due(self.shared.growth.written(), self.due_bytes())
             || self.chunks_are_due()
+            || self.dead_are_due()
             || self.collection_goes_on()
     }
 
     /// Whether so many chunks of large values were written that the values before them are to be freed. Replay reads none of them,
     /// so they do not count as log.
     fn chunks_are_due(&self) -> bool {
-        self.shared.log.chunk_bytes() - self.chunks_at_checkpoint >= self.shared.growth.share()
+        let growth = &self.shared.growth;
+        growth.uncovered_chunks() >= growth.share() / 2
+    }
+
+    /// Whether so many segments are dead that a checkpoint is due which frees them. Eviction writes leaves again and again, however
+    /// slowly the log grows.
+    fn dead_are_due(&self) -> bool {
+        let Shared { growth, progress, .. } = &self.shared;
+        let least = growth.share().max(progress.live_bytes.load(Ordering::Acquire) / DEAD_SHARE);
+        growth.uncovered().total() >= growth.share() / DEAD_SHARE && self.unretired_bytes(least) >= least
+    }
+
+    /// The bytes of dead segments that a checkpoint would free; 0 if less than `least` were written since the last one.
+    fn unretired_bytes(&self, least: u64) -> u64 {
+        let written = self.node_bytes() - self.nodes_covered;
+        if written < least { 0 } else { self.shared.space.lock().unretired_bytes() }
+    }
+
+    /// The records of nodes that were written in this life.
+    fn node_bytes(&self) -> u64 {
+        self.shared.log.node_record_bytes()
+    }
+
+    /// Looks how far the log may grow until commits are slowed for the garbage (INV-SPACE-6).
+    fn look_at_garbage(&self) {
+        let Shared { growth, pacing, space, options, .. } = &self.shared;
+        if !options.collect {
+            return;
+        }
+        // Read first: bytes that are appended meanwhile count twice.
+        let appended = growth.appended();
+        let mut segments = space.lock().segment_bytes(|segment| self.stuck.holds(segment));
+        let nodes = self.nodes_at_begin.map_or(0, |before| self.node_bytes() - before);
+        segments.excused = growth.ahead_excess() - self.excess_covered + nodes;
+        pacing.garbage.look(segments, growth.share(), appended);
     }
 
     /// Whether the collection goes on in a database that nothing is committed to. Otherwise the log makes checkpoints due.
@@ -272,16 +332,27 @@ impl Checkpointer {
     /// Writes a checkpoint: afterwards opening replays only the commits since it began.
     pub fn checkpoint(&mut self, merger: &Merger) -> Result<CheckpointReport> {
         let start_ns = self.shared.env.clock().monotonic_ns();
+        self.nodes_at_begin = Some(self.node_bytes());
         let outcome = self.write(merger);
+        self.nodes_covered = self.nodes_at_begin.take().unwrap_or(0);
         self.publish();
         let report = outcome?;
         let ns = self.shared.env.clock().monotonic_ns().saturating_sub(start_ns);
         self.shared.progress.checkpoints.done(ns);
+        self.shared.pacing.took(ns);
         let CheckpointReport { covered, records_written, segments_freed } = report;
         let path = self.shared.files.path.display();
         let took_ms = ns / 1_000_000;
         tracing::info!(%path, %covered, records_written, segments_freed, took_ms, "wrote a checkpoint");
         Ok(report)
+    }
+
+    /// The same, and moves live data until the segments take `percent` of it.
+    pub fn checkpoint_until(&mut self, percent: u64, merger: &Merger) -> Result<CheckpointReport> {
+        self.goal = Some(percent);
+        let outcome = self.checkpoint(merger);
+        self.goal = None;
+        outcome
     }
 
     fn write(&mut self, merger: &Merger) -> Result<CheckpointReport> {
@@ -291,13 +362,14 @@ impl Checkpointer {
         let _running = pacing.begin();
         self.shared.reads.end_old();
         let (at, tables) = self.begin()?;
-        self.chunks_at_checkpoint = at.chunks;
+        self.look_at_garbage();
         let since_last = (at.written - self.debt.covered()).total();
         self.segment_size.checkpoint_began(since_last, self.shared.growth.share());
         let victims = self.choose_victims(&at);
+        self.tried.clear();
         let is_unchanged = self.is_unchanged(at.covered)
             && victims.is_empty()
-            && self.segments_to_clean(at.bulk_before).is_empty();
+            && self.segments_to_clean(&at.bulk).is_empty();
         self.collects = false;
         if self.shared.room.must_stay_empty() {
             if !is_unchanged {
@@ -305,7 +377,7 @@ impl Checkpointer {
                 return Err(Error::NoSpace { what });
             }
             // This checkpoint would only move the replay position.
-            self.debt.pay(at.written);
+            self.pay(&at);
             return Ok(CheckpointReport { covered: at.covered, records_written: 0, segments_freed: 0 });
         }
         let records_written = if is_unchanged {
@@ -315,7 +387,7 @@ impl Checkpointer {
             0
         } else {
             let records_written = self.write_tables(&tables, &at, &victims, merger)?;
-            self.note_stuck(&victims);
+            self.note_stuck();
             let written = self.write_record(&tables, at.covered)?;
             self.shared.log.sync_bulk().or_error()?;
             self.write_superblock(written.placed.lsn, &at)?;
@@ -324,24 +396,33 @@ impl Checkpointer {
             self.drop_range_deletes(&tables, at.covered);
             records_written
         };
-        if room.is_short() || self.collects {
+        let has_dead = || self.unretired_bytes(0) >= self.shared.growth.share() / 4;
+        if room.is_short() || self.collects || has_dead() {
             // What only the older copy needs is free at once, without another set of records (INV-SPACE-3).
             self.write_superblock(self.current().checkpoint, &at)?;
             self.shared.space.lock().accounts.install_again();
         }
-        self.debt.pay(at.written);
+        self.pay(&at);
         let needed = self.needed();
-        let segments_freed = self.shared.space.lock().retire(needed, at.bulk_before);
+        let segments_freed = self.shared.space.lock().retire(needed, &at.bulk);
         Ok(CheckpointReport { covered: at.covered, records_written, segments_freed })
+    }
+
+    /// Counts log and chunks from this checkpoint's begin.
+    fn pay(&mut self, at: &Boundary) {
+        self.debt.pay(at.written);
+        self.chunks_covered = at.chunks;
+        self.excess_covered = at.excess;
     }
 
     /// Chooses the boundary, freezes all memtables at it, and waits for the horizon to pass it (INV-CKPT-1).
     fn begin(&self) -> Result<(Boundary, Vec<Arc<TableState>>)> {
         let Shared { log, pipeline, tables, growth, .. } = &self.shared;
         let written = growth.written();
-        let chunks = log.chunk_bytes();
-        let grown = (written - self.debt.covered()).total() + chunks - self.chunks_at_checkpoint;
-        let bulk_before = log.bulk_position();
+        let (chunks, excess) = (growth.chunks(), growth.ahead_excess());
+        let nodes = self.node_bytes() - self.nodes_covered;
+        let grown = (written - self.debt.covered()).total() + chunks - self.chunks_covered;
+        let bulk = log.bulk_boundary();
         // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
         // for the next checkpoint.
         let (covered, tables) = log.at_reserved(|csn| {
@@ -355,7 +436,7 @@ impl Checkpointer {
         self.shared.hooks.reached("checkpoint boundary");
         pipeline.wait_horizon(covered)?;
         let replay = log.replay_point(covered);
-        Ok((Boundary { covered, replay, written, chunks, grown, bulk_before }, tables))
+        Ok((Boundary { covered, replay, written, chunks, excess, grown, nodes, bulk }, tables))
     }
 
     /// Whether a checkpoint would write what the last one wrote. It then only moves the replay position, so that the
@@ -396,9 +477,11 @@ impl Checkpointer {
                 merger.merge(table, &*self.shared.reads, at.covered)?;
             }
             pacer.begin_table(live_bytes, live_bytes);
-            self.collects = self.collect(victims, &mut pacer)? > 0;
+            let (moved_bytes, tried) = self.collect(victims, &mut pacer)?;
+            self.collects = moved_bytes > 0;
+            self.tried.extend(&victims[..tried]);
         }
-        let leaving = self.find_leaving(at.bulk_before);
+        let leaving = self.find_leaving(&at.bulk);
         let is_written =
             |table: &&Arc<TableState>| self.is_touched(table) || leaving.idle.contains(&table.id);
         let touched: Vec<_> = tables.iter().filter(is_there).filter(is_written).collect();
@@ -464,7 +547,7 @@ impl Checkpointer {
     /// The pace of a checkpoint that has about `total` bytes to write.
     fn pacer<'p>(&self, pacing: &'p Pacing, total: u64) -> Pacer<'p> {
         let Shared { env, growth, .. } = &self.shared;
-        let at_begin = growth.uncovered().total();
+        let at_begin = growth.uncovered().total() + growth.uncovered_chunks();
         let due = due_bytes(growth.share(), total);
         // One that begins late is not spread beyond the share.
         let at_end = (2 * due).max((at_begin + due / 4).min(growth.share()));
@@ -497,18 +580,20 @@ impl Checkpointer {
     /// What goes on while a checkpoint is written, which may take long: freeing segments, and the look at the free space.
     /// What fails of it is reported by the round of the background thread that does it next.
     fn look(&self) -> Now {
-        let Shared { env, room, space, growth, pipeline, tables, .. } = &self.shared;
+        let Shared { env, room, space, growth, pipeline, tables, pacing, .. } = &self.shared;
         let ns = env.clock().monotonic_ns();
         if ns >= self.look_at_ns.get() {
             _ = space.lock().give_back();
             _ = room.look();
             self.bound_segments();
+            self.look_at_garbage();
             let took_ns = env.clock().monotonic_ns().saturating_sub(ns);
             self.look_at_ns.set(ns + LOOK_NS.max(LOOK_SHARE * took_ns));
         }
         Now {
             ns,
-            log: growth.uncovered().total(),
+            log: growth.uncovered().total() + growth.uncovered_chunks(),
+            has_much_garbage: pacing.garbage.is_much(growth.appended()),
             dirty_bytes: tables.dirty_bytes(),
             is_short_of_space: room.is_short(),
             has_unflushed: pipeline.stable() < pipeline.newest(),
@@ -565,7 +650,7 @@ impl Checkpointer {
         let needed = self.needed();
         let mut space = self.shared.space.lock();
         space.accounts.install_again();
-        space.retire(needed, self.shared.log.bulk_position());
+        space.retire(needed, &self.shared.log.bulk_boundary());
         space.give_back()
     }
 

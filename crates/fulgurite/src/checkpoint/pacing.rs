@@ -10,7 +10,7 @@
 //!
 //! INV-CKPT-6: while checkpoints succeed, the log above the last one stays below twice its share, however fast and long
 //! commits come, but for the excess of transactions that are longer than a quarter of it (`growth.rs`). Once it has outgrown its share, commits are slowed:
-//! what it may still grow by is spread over the time that the checkpoint still needs ([`Pacing::log_pressure`]). That
+//! what it may still grow by is spread over the time that the checkpoint still needs ([`Pacing::pressure`]). That
 //! holds from its boundary to its superblock, and each commit looks at the log as it is: a checkpoint that merges, or
 //! writes more than was expected, slows them, too. However wrong the expected time is, the log only comes ever closer to
 //! its bound, as long as that time is not 0. And a checkpoint that is due begins, because no other work runs on its
@@ -22,7 +22,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::garbage::GarbageBound;
 use super::growth::LogGrowth;
+use crate::latency::Waited;
 use crate::throttle::{Pressure, Throttle};
 
 /// A checkpoint beside which little log is written ends after this time, ...
@@ -52,10 +54,17 @@ const LOG_BYTES_A_SECOND_MIN: u64 = 256 << 10;
 /// The longest that a commit waits before it looks at the log again, in milliseconds. One that is not large waits once.
 const LOG_WAIT_MS_MAX: u64 = 400;
 
-/// Where a checkpoint slows commits, it is expected to take at least this time, ...
-const LEFT_NS_MIN: u64 = 1_000_000_000;
+/// A checkpoint is expected to take at least this time, ...
+const LEFT_NS_MIN: u64 = 50_000_000;
+/// ... where it slows commits for the length of the log, this one, ...
+const LEFT_NS_MIN_FOR_LOG: u64 = 1_000_000_000;
 /// ... and at most this one.
 const LEFT_NS_MAX: u64 = SPREAD_MAX_NS;
+
+/// What a checkpoint is expected to write a second before one has written anything, ...
+const BYTES_A_SECOND: u64 = 100 << 20;
+/// ... and how many bytes at the speed of the one before count for its own.
+const EXPERIENCE_BYTES: u64 = 16 << 20;
 
 /// While a checkpoint is written, merges make leaves dirty: those that it has not come to yet, it writes, too. That is
 /// about this part of all that are dirty by now.
@@ -84,6 +93,8 @@ pub enum CheckpointPace {
     Log,
     /// It does not pause: the disk is nearly full.
     Space,
+    /// It does not pause: segments with little live data take about as much as they may.
+    Garbage,
     /// It does not pause: a caller waits for it.
     Caller,
     /// It does not pause: no commit has come for a tenth of a second, and none waits for the log.
@@ -98,7 +109,12 @@ pub(crate) struct Pacing {
     progress: Mutex<Option<CheckpointProgress>>,
     /// How long the running checkpoint is expected to take yet; 0 while none runs.
     left_ns: AtomicU64,
-    pub log_throttle: Throttle,
+    /// How long the last one took.
+    took_ns: AtomicU64,
+    /// How long it took, without pauses, for [`EXPERIENCE_BYTES`].
+    experience_ns: AtomicU64,
+    pub garbage: GarbageBound,
+    pub throttle: Throttle,
 }
 
 /// While it lives, a checkpoint does not pause.
@@ -117,7 +133,10 @@ impl Pacing {
             became_impatient: Condvar::new(),
             progress: Mutex::new(None),
             left_ns: AtomicU64::new(0),
-            log_throttle: Throttle::new(LOG_WAIT_MS_MAX),
+            took_ns: AtomicU64::new(LEFT_NS_MIN_FOR_LOG),
+            experience_ns: AtomicU64::new(EXPERIENCE_BYTES * 1_000_000_000 / BYTES_A_SECOND),
+            garbage: GarbageBound::new(),
+            throttle: Throttle::new(LOG_WAIT_MS_MAX),
         }
     }
 
@@ -129,16 +148,29 @@ impl Pacing {
 
     /// A checkpoint begins.
     pub fn begin(&self) -> Running<'_> {
-        self.left_ns.store(LEFT_NS_MIN, Relaxed);
+        self.left_ns.store(self.took_ns.load(Relaxed), Relaxed);
         Running(self)
     }
 
-    /// What slows commits, if the log has outgrown its share while a checkpoint is written: the rest of what it may have at
-    /// most, in the time that the checkpoint still needs.
+    /// One has ended that took so long.
+    pub fn took(&self, ns: u64) {
+        self.took_ns.store(ns.clamp(LEFT_NS_MIN, LEFT_NS_MAX), Relaxed);
+    }
+
+    /// What slows commits, if the log has outgrown its share while a checkpoint is written, or there is too much garbage: the rest
+    /// of what there may be at most, in the time that the checkpoint still needs.
     #[inline]
-    pub fn log_pressure(&self, growth: &LogGrowth) -> Option<Pressure> {
+    pub fn pressure(&self, growth: &LogGrowth) -> Option<(Waited, Pressure)> {
         let left_ns = self.left_ns.load(Relaxed);
-        if left_ns == 0 { None } else { pressure(growth.uncovered().regular, growth.share(), left_ns) }
+        if left_ns == 0 {
+            return None;
+        }
+        let log_left_ns = left_ns.max(LEFT_NS_MIN_FOR_LOG);
+        let log = pressure(growth.uncovered().regular, growth.share(), log_left_ns);
+        let garbage = self.garbage.pressure(growth.appended(), left_ns);
+        let log = log.map(|pressure| (Waited::Checkpoint, pressure));
+        let garbage = garbage.map(|pressure| (Waited::Collection, pressure));
+        log.into_iter().chain(garbage).max_by_key(|(_, pressure)| pressure.cost_ns(LOG_BYTES_A_SECOND_MIN))
     }
 
     /// The running checkpoint.
@@ -196,6 +228,7 @@ pub(super) struct Now {
     /// Bytes of all dirty nodes.
     pub dirty_bytes: u64,
     pub is_short_of_space: bool,
+    pub has_much_garbage: bool,
     /// Whether there are commits that the log has not flushed.
     pub has_unflushed: bool,
 }
@@ -212,6 +245,8 @@ pub(super) struct Pacer<'p> {
     /// About the bytes of the tables that were not begun.
     rest: u64,
     paused_ns: u64,
+    /// How long it has worked, without pauses.
+    worked_ns: u64,
     /// The newest log, and since when it has not grown.
     grown: (u64, u64),
 }
@@ -220,7 +255,17 @@ impl<'p> Pacer<'p> {
     /// `total` is about what there is to write.
     pub fn new(pacing: &'p Pacing, share: LogShare, begun_ns: u64, total: u64) -> Pacer<'p> {
         let grown = (share.at_begin, begun_ns);
-        let pacer = Pacer { pacing, share, begun_ns, begun: 0, done: 0, rest: total, paused_ns: 0, grown };
+        let pacer = Pacer {
+            pacing,
+            share,
+            begun_ns,
+            begun: 0,
+            done: 0,
+            rest: total,
+            paused_ns: 0,
+            worked_ns: 0,
+            grown,
+        };
         pacer.publish(CheckpointPace::Spread);
         pacer
     }
@@ -248,6 +293,7 @@ impl<'p> Pacer<'p> {
             if at.log != self.grown.0 {
                 self.grown = (at.log, at.ns);
             }
+            self.worked_ns = at.ns.saturating_sub(self.begun_ns).saturating_sub(self.paused_ns);
             self.pacing.left_ns.store(self.left_ns(at), Relaxed);
             let pace = self.pace(at);
             self.publish(pace);
@@ -264,6 +310,8 @@ impl<'p> Pacer<'p> {
             CheckpointPace::Caller
         } else if at.is_short_of_space {
             CheckpointPace::Space
+        } else if at.has_much_garbage {
+            CheckpointPace::Garbage
         } else if at.log >= self.share.at_end {
             CheckpointPace::Log
         } else if at.ns.saturating_sub(self.grown.1) >= IDLE_NS && !at.has_unflushed {
@@ -296,8 +344,8 @@ impl<'p> Pacer<'p> {
     /// About how long it works on `bytes` without a pause, at the speed that it had so far.
     fn worked_ns(&self, at: Now, bytes: u64) -> u64 {
         let worked_ns = at.ns.saturating_sub(self.begun_ns).saturating_sub(self.paused_ns);
-        let ns = u128::from(worked_ns) * u128::from(bytes) / u128::from(self.done.max(1 << 20));
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        let ns = worked_ns + self.pacing.experience_ns.load(Relaxed);
+        time_for(bytes, self.done + EXPERIENCE_BYTES, ns)
     }
 
     fn publish(&self, pace: CheckpointPace) {
@@ -306,8 +354,17 @@ impl<'p> Pacer<'p> {
     }
 }
 
+/// How long `bytes` take, where `done` bytes have taken `ns`.
+fn time_for(bytes: u64, done: u64, ns: u64) -> u64 {
+    u64::try_from(u128::from(ns) * u128::from(bytes) / u128::from(done)).unwrap_or(u64::MAX)
+}
+
 impl Drop for Pacer<'_> {
     fn drop(&mut self) {
+        if self.done >= SPREAD_BYTES_MIN {
+            let ns = time_for(EXPERIENCE_BYTES, self.done, self.worked_ns);
+            self.pacing.experience_ns.store(ns, Relaxed);
+        }
         *self.pacing.progress.lock() = None;
     }
 }
@@ -320,7 +377,14 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn at(log: u64) -> Now {
-        Now { ns: 0, log, dirty_bytes: 0, is_short_of_space: false, has_unflushed: false }
+        Now {
+            ns: 0,
+            log,
+            dirty_bytes: 0,
+            is_short_of_space: false,
+            has_much_garbage: false,
+            has_unflushed: false,
+        }
     }
 
     #[test]
@@ -405,6 +469,10 @@ mod tests {
         let pacing = Pacing::new();
         let left_ns = || pacing.left_ns.load(Relaxed);
         let running = pacing.begin();
+        assert_eq!(left_ns(), LEFT_NS_MIN_FOR_LOG, "before the first has ended");
+        pacing.took(3);
+        drop(running);
+        let running = pacing.begin();
         assert_eq!(left_ns(), LEFT_NS_MIN, "it merges");
         let share = LogShare { at_begin: 128 * MIB, at_end: 256 * MIB };
         let mut pacer = Pacer::new(&pacing, share, 0, 200 * MIB);
@@ -414,12 +482,13 @@ mod tests {
         assert_eq!(left_ns(), LEFT_NS_MAX, "it has written nothing yet");
         pacer.wrote(50 * MIB);
         pacer.keep_pace(|| now(0));
-        assert_eq!(left_ns(), 6 * SECOND);
+        // 2.16 s for 66 MiB, 16 of them at the speed that is expected.
+        assert_eq!(left_ns() / 1_000_000, 4909);
         pacer.wrote(150 * MIB);
         pacer.keep_pace(|| now(0));
         assert_eq!(left_ns(), LEFT_NS_MIN, "it has written all that was expected");
         pacer.keep_pace(|| now(1600));
-        assert_eq!(left_ns(), 4 * SECOND, "merges have made more dirty");
+        assert_eq!(left_ns() / 1_000_000, 4000, "merges have made more dirty");
         drop(pacer);
         assert!(left_ns() > 0, "it writes its record, and syncs");
         drop(running);

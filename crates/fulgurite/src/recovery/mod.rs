@@ -198,6 +198,7 @@ fn build(
         superblock: superblock.clone(),
         space: space.clone(),
         growth: growth.clone(),
+        options: options.research.clone(),
     };
     Engine {
         values: Values::new(log.clone(), tables.clone(), disk_reads.clone(), tables.memory()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fulgurite_index::AccountChange;
-use fulgurite_log::{SegmentInfo, Stream};
+use fulgurite_log::{BulkBoundary, SegmentInfo, Stream};
 use fulgurite_types::{Lsn, TableId};
 
 use crate::checkpoint::record::{CheckpointRecord, TableRecord};
@@ -279,12 +279,18 @@ impl Accounts {
     }
 
     /// Whether nothing on disk and no open transaction needs a segment (INV-SPACE-2). `replay` is the smaller replay
-    /// position of both copies of the superblock, `bulk_before` the first bulk segment that could hold records written
-    /// since the current checkpoint began.
-    pub fn may_free(&self, segment: &SegmentInfo, replay: Lsn, bulk_before: u32, pins: &SpillPins) -> bool {
+    /// position of both copies of the superblock, `boundary` when the current checkpoint began: a segment may hold records that
+    /// were written since.
+    pub fn may_free(
+        &self,
+        segment: &SegmentInfo,
+        replay: Lsn,
+        boundary: &BulkBoundary,
+        pins: &SpillPins,
+    ) -> bool {
         let is_before = match segment.stream {
             Some(Stream::Commit) => segment.number < replay.segment(),
-            Some(Stream::Bulk) => segment.number < bulk_before,
+            Some(Stream::Bulk) => boundary.is_after(segment.number),
             None => false,
         };
         !segment.open
@@ -327,8 +333,13 @@ mod tests {
         accounts
     }
 
+    /// A checkpoint that began after all segments of these tests were full.
+    fn old() -> BulkBoundary {
+        BulkBoundary::new(100, vec![])
+    }
+
     fn may_free(accounts: &Accounts, segment: &SegmentInfo) -> bool {
-        accounts.may_free(segment, Lsn::new(100, 0), 100, &SpillPins::default())
+        accounts.may_free(segment, Lsn::new(100, 0), &old(), &SpillPins::default())
     }
 
     #[test]
@@ -407,14 +418,19 @@ mod tests {
     fn a_segment_that_replay_needs_stays() {
         let pins = SpillPins::default();
         let commit = segment(5, Stream::Commit);
-        assert!(!accounts(0, 0).may_free(&commit, Lsn::new(5, 4096), 100, &pins));
-        assert!(accounts(0, 0).may_free(&commit, Lsn::new(6, 4096), 100, &pins));
+        assert!(!accounts(0, 0).may_free(&commit, Lsn::new(5, 4096), &old(), &pins));
+        assert!(accounts(0, 0).may_free(&commit, Lsn::new(6, 4096), &old(), &pins));
     }
 
     #[test]
     fn a_segment_that_is_being_written_stays() {
         let pins = SpillPins::default();
-        assert!(!accounts(0, 0).may_free(&segment(5, Stream::Bulk), Lsn::new(100, 0), 5, &pins));
+        let may_free_after = |boundary: &BulkBoundary| {
+            accounts(0, 0).may_free(&segment(5, Stream::Bulk), Lsn::new(100, 0), boundary, &pins)
+        };
+        assert!(!may_free_after(&BulkBoundary::new(5, vec![])), "it was made since");
+        assert!(!may_free_after(&BulkBoundary::new(100, vec![3, 5])), "it was appended to");
+        assert!(may_free_after(&BulkBoundary::new(6, vec![3])));
         let open = SegmentInfo { open: true, ..segment(5, Stream::Bulk) };
         assert!(!may_free(&accounts(0, 0), &open));
     }
@@ -424,9 +440,9 @@ mod tests {
         let pins = SpillPins::default();
         pins.pin_recovered(Csn(9), 5);
         let bulk = segment(5, Stream::Bulk);
-        assert!(!accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
+        assert!(!accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), &old(), &pins));
         pins.release_up_to(Csn(9));
-        assert!(accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
+        assert!(accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), &old(), &pins));
     }
 
     /// The sums are kept beside the accounts, so that freeing does not add up all tables for each segment.

@@ -84,8 +84,8 @@ pub(crate) struct Goal {
     pub slack: u64,
 }
 
-/// Of a segment that is fuller than this, in tenths, moving costs too much for what it gains.
-const VICTIM_TENTHS: u64 = 9;
+/// Of a segment that is fuller than this, in percent, moving costs too much for what it gains, unless the goal is fuller ones.
+const VICTIM_PERCENT: u64 = 90;
 
 /// Chooses victims until the goal is reached, or more than `allowance` bytes would be moved, but one of at most `room` bytes in any
 /// case: by benefit over cost, as a log-structured
@@ -106,7 +106,8 @@ pub(crate) fn victims(mut segments: Vec<Sparse>, goal: &Goal, allowance: u64, ro
         let age = u64::from(newest - segment.number) + 1;
         segment.gain() as f64 * (age as f64).sqrt() / (segment.bytes + segment.live) as f64
     };
-    segments.retain(|segment| segment.live < segment.bytes / 10 * VICTIM_TENTHS);
+    let fullest = (10_000 / goal.percent).max(VICTIM_PERCENT);
+    segments.retain(|segment| segment.live < segment.bytes / 100 * fullest);
     segments.sort_by(|a, b| score(b).total_cmp(&score(a)));
     let mut moved = 0;
     let mut chosen = Vec::new();

@@ -14,12 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_env::Env;
-use fulgurite_log::{Log, SegmentInfo, Stream};
+use fulgurite_log::{BulkBoundary, Log, SegmentInfo, Stream};
 use fulgurite_types::{Csn, DiskReads, Lsn, Retired};
 
 use self::accounts::Accounts;
 use self::cleaning::Sparse;
 use self::pins::{CheckPins, SpillPins};
+use self::view::SegmentUse;
+use crate::checkpoint::garbage::SegmentBytes;
 use crate::{Error, Result};
 
 /// What recovery may need: the smaller value of both copies of the superblock.
@@ -93,14 +95,23 @@ impl Space {
     /// a checkpoint that begins now. What such a checkpoint makes dead by writing it again, nodes and the record of the last
     /// one, does not count: it may have nothing to write.
     pub fn freeable_bytes(&self) -> u64 {
-        let bulk_before = self.log.bulk_position();
+        self.dead_bytes(|_| true)
+    }
+
+    /// The same without those that only wait for readers.
+    pub fn unretired_bytes(&self) -> u64 {
+        self.dead_bytes(|segment| !self.is_retiring(segment))
+    }
+
+    fn dead_bytes(&self, counts: impl Fn(u32) -> bool) -> u64 {
+        let boundary = self.log.bulk_boundary();
         let segments = self.log.written_segments();
         let current_commit = segments.iter().rfind(|segment| segment.stream == Some(Stream::Commit));
         let current_commit = current_commit.map_or(0, |segment| segment.number);
         let dead = segments.iter().filter(|segment| {
             let is_before = match segment.stream {
                 Some(Stream::Commit) => segment.number < current_commit,
-                Some(Stream::Bulk) => segment.number < bulk_before,
+                Some(Stream::Bulk) => boundary.is_after(segment.number),
                 None => false,
             };
             is_before
@@ -109,22 +120,46 @@ impl Space {
                 && !self.accounts.has_record_in(segment.number)
                 && !self.spills.holds(segment.number)
                 && !self.checks.hold(segment.number)
+                && counts(segment.number)
         });
         dead.map(|segment| u64::from(segment.bytes)).sum()
     }
 
-    /// The sealed segments of the bulk stream before `bulk_before` that hold live bytes, and that nothing pins.
-    pub fn sparse_segments(&self, bulk_before: u32) -> Vec<Sparse> {
-        self.sparse(|segment| segment.stream == Some(Stream::Bulk) && segment.number < bulk_before)
+    /// The sealed segments of the bulk stream that hold live bytes, all from before the boundary, and that nothing pins.
+    pub fn sparse_segments(&self, boundary: &BulkBoundary) -> Vec<Sparse> {
+        self.sparse(|segment| segment.stream == Some(Stream::Bulk) && boundary.is_after(segment.number))
     }
 
     /// The same, with those of the commit stream that replay does not need: before `replay_segment`.
-    pub fn collectable_segments(&self, replay_segment: u32, bulk_before: u32) -> Vec<Sparse> {
+    pub fn collectable_segments(&self, replay_segment: u32, boundary: &BulkBoundary) -> Vec<Sparse> {
         self.sparse(|segment| match segment.stream {
             Some(Stream::Commit) => segment.number < replay_segment,
-            Some(Stream::Bulk) => segment.number < bulk_before,
+            Some(Stream::Bulk) => boundary.is_after(segment.number),
             None => false,
         })
+    }
+
+    /// The bytes of the segments that may come to be freed, without those that are ready, pinned by an open transaction, a check or a
+    /// reader, or `stuck`, and without those that wait for a checkpoint, because nothing but a copy of the superblock needs them.
+    pub fn segment_bytes(&self, is_stuck: impl Fn(&Sparse) -> bool) -> SegmentBytes {
+        let mut sum = SegmentBytes::default();
+        for segment in self.log.written_segments() {
+            let SegmentInfo { number, bytes, stream, .. } = segment;
+            let is_pinned = || {
+                let of_transaction = matches!(self.spills.pinned(number), Some((SegmentUse::Transaction, _)));
+                of_transaction || self.checks.hold(number) || self.is_retiring(number)
+            };
+            if stream.is_none() || is_pinned() {
+                continue;
+            }
+            let found = Sparse { number, bytes: bytes.into(), live: self.accounts.live_now(number) };
+            if found.live == 0 && self.accounts.is_in_a_copy(number) {
+                continue;
+            }
+            sum.live += found.live;
+            sum.all += if is_stuck(&found) { found.live } else { found.bytes };
+        }
+        sum
     }
 
     fn sparse(&self, is_old: impl Fn(&SegmentInfo) -> bool) -> Vec<Sparse> {
@@ -142,10 +177,10 @@ impl Space {
         sparse.filter(|segment| segment.live > 0).collect()
     }
 
-    /// A checkpoint has ended: retires the segments that nothing needs; returns how many. `bulk_before`: [`Accounts::may_free`].
-    pub fn retire(&mut self, needed: Needed, bulk_before: u32) -> u64 {
+    /// A checkpoint has ended: retires the segments that nothing needs; returns how many. `boundary`: [`Accounts::may_free`].
+    pub fn retire(&mut self, needed: Needed, boundary: &BulkBoundary) -> u64 {
         self.checkpoint_ns = self.env.clock().monotonic_ns();
-        let dead = self.dead_segments(needed, bulk_before);
+        let dead = self.dead_segments(needed, boundary);
         let retired = dead.len() as u64;
         let now = self.disk_reads.retire();
         self.read.extend(dead.into_iter().map(|number| (now, number)));
@@ -154,12 +189,12 @@ impl Space {
 
     /// The same for opening: there is no reader yet to wait for.
     pub fn retire_before_serving(&mut self, needed: Needed) {
-        let dead = self.dead_segments(needed, self.log.bulk_position());
+        let dead = self.dead_segments(needed, &self.log.bulk_boundary());
         self.unread.extend(dead);
     }
 
     /// The segments that nothing needs and that were not found before.
-    fn dead_segments(&mut self, needed: Needed, bulk_before: u32) -> Vec<u32> {
+    fn dead_segments(&mut self, needed: Needed, boundary: &BulkBoundary) -> Vec<u32> {
         self.log.drop_before(needed.covered);
         self.spills.release_up_to(needed.covered);
         self.spills.release_ended();
@@ -167,7 +202,7 @@ impl Space {
         let now_ns = self.env.clock().monotonic_ns();
         self.retiring.retain(|number, _| segments.iter().any(|segment| segment.number == *number));
         let dead = segments.into_iter().filter(|segment| {
-            self.accounts.may_free(segment, needed.replay, bulk_before, &self.spills)
+            self.accounts.may_free(segment, needed.replay, boundary, &self.spills)
                 && !self.checks.hold(segment.number)
                 && self.retiring.insert(segment.number, now_ns).is_none()
         });

@@ -30,6 +30,7 @@ pub fn options(seed: u64) -> Options {
                 [one_of(&[0, 1, 2]) as usize],
             waiting: [Waiting::Block, Waiting::SpinThenBlock][one_of(&[0, 1]) as usize],
             evict_everything: one_of(&[0, 1]) == 1,
+            collect: one_of(&[0, 1]) == 1,
         },
         ..Options::default()
     }

@@ -3,8 +3,10 @@
 use crate::support::*;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, Log, LogError, ReplayFrom, ScanItem, Stream, scan_segment};
-use fulgurite_types::Lsn;
+use fulgurite_log::{
+    BULK_HEADER_BYTES, BulkKind, Log, LogError, ReplayFrom, ScanItem, Stream, ValueOwner, scan_segment,
+};
+use fulgurite_types::{Csn, Lsn, TableId};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -49,6 +51,31 @@ fn what_was_synced_survives_and_the_next_opening_continues_elsewhere() {
     assert!(next.segment() > kept.segment());
     let info = log.segments().into_iter().find(|info| info.number == kept.segment()).expect("listed");
     assert_eq!((info.stream, info.open), (Some(Stream::Bulk), false));
+}
+
+/// Values that were moved live longer than what is new, so that their segments stay full.
+#[test]
+fn moved_values_are_in_segments_of_their_own_and_synced_with_the_others() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let owner = ValueOwner { table: TableId(1), key: b"key" };
+    let node = log.append_bulk(BulkKind::LeafNode, &[b"node"]).expect("there is room");
+    let apart = log.append_moved(owner, Csn(3), b"apart", true).expect("there is room");
+    let beside = log.append_moved(owner, Csn(3), b"beside", false).expect("there is room");
+    assert_eq!((node.segment() == apart.segment(), node.segment()), (false, beside.segment()));
+    assert_eq!(log.read_bytes(apart, 5).expect("it is in the buffer"), b"apart");
+    let boundary = log.bulk_boundary();
+    assert!([node, apart].iter().all(|lsn| !boundary.is_after(lsn.segment())), "both may grow");
+    log.sync_bulk().expect("nothing fails");
+    drop(log);
+    let env = env.crash(CrashKind::PowerCut, 1);
+    let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
+    assert_eq!(log.read_bytes(apart, 5).expect("it was synced"), b"apart");
+    assert_eq!(log.read_bulk(node).expect("it was synced").body, b"node");
+    let boundary = log.bulk_boundary();
+    assert!([node, apart].iter().all(|lsn| boundary.is_after(lsn.segment())), "neither grows any more");
+    let next = log.append_moved(owner, Csn(3), b"next", true).expect("there is room");
+    assert!(!boundary.is_after(next.segment()), "it was made after the boundary");
 }
 
 #[test]

@@ -1,0 +1,124 @@
+//! How much garbage there may be: dead bytes in segments, and log that is not in the trees yet.
+//!
+//! INV-SPACE-6: while checkpoints succeed, the segments take at most 1.3 times the live bytes and twice the log's share, beside
+//! those that are ready, or that a transaction, a check or a reader pins; however fast and long commits come. The checkpoints collect
+//! garbage down to less ([`super::collecting`]). Where they cannot keep up, commits are slowed: what may still be written until the
+//! bound is reached is spread over the time that the running checkpoint still needs. Between two looks at the accounts each byte that is
+//! written counts as garbage: it makes at most as many dead.
+//!
+//! No commit is slowed while no checkpoint runs. One that has to leave more garbage, because nothing can be moved, slows commits no
+//! longer than it runs. What slowing commits would not make less is excused: the excess of a large transaction, which would slow those of
+//! others, and the records of nodes that the checkpoint itself writes.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::throttle::Pressure;
+
+/// An amount of garbage.
+#[derive(Clone, Copy)]
+struct Amount {
+    /// In percent of the live bytes.
+    percent: u64,
+    /// Beside that, in eighths of the log's share.
+    eighths: u64,
+}
+
+/// The rest is spread over the time of the checkpoint from here on, ...
+const SLOW_FROM: Amount = Amount { percent: 22, eighths: 6 };
+/// ... it does not pause from here on, ...
+const MUCH: Amount = Amount { percent: 25, eighths: 8 };
+/// ... and there is never to be more.
+const MAX: Amount = Amount { percent: 30, eighths: 15 };
+
+/// However small the log's share is, this counts as one: a few segments always hold little.
+const SHARE_MIN: u64 = 32 << 20;
+
+/// However much garbage there is, commits may write this many bytes a second.
+const BYTES_A_SECOND_MIN: u64 = 4 << 20;
+
+/// What the segments take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SegmentBytes {
+    /// The segments that may come to be freed.
+    pub all: u64,
+    /// Live bytes in them.
+    pub live: u64,
+    /// Bytes in them for which no commit is slowed: the excess of large transactions, and the records that the running checkpoint
+    /// has written beside those that they replace.
+    pub excused: u64,
+}
+
+/// How far the log may grow, as the last look found it: in bytes of [`LogGrowth::appended`](super::growth::LogGrowth::appended).
+pub(crate) struct GarbageBound {
+    slow_from: AtomicU64,
+    much: AtomicU64,
+    max: AtomicU64,
+}
+
+impl GarbageBound {
+    pub fn new() -> GarbageBound {
+        let unknown = || AtomicU64::new(u64::MAX);
+        GarbageBound { slow_from: unknown(), much: unknown(), max: unknown() }
+    }
+
+    /// A look at the segments after at least `appended` bytes.
+    pub fn look(&self, segments: SegmentBytes, share: u64, appended: u64) {
+        let SegmentBytes { all, live, excused } = segments;
+        let share = share.max(SHARE_MIN);
+        let at = |amount: Amount| {
+            let garbage = live / 100 * amount.percent + share / 8 * amount.eighths;
+            (live + garbage + excused + appended).saturating_sub(all)
+        };
+        self.slow_from.store(at(SLOW_FROM), Relaxed);
+        self.much.store(at(MUCH), Relaxed);
+        self.max.store(at(MAX), Relaxed);
+    }
+
+    /// Whether there is so much garbage after `appended` bytes that a checkpoint is due, and does not pause.
+    pub fn is_much(&self, appended: u64) -> bool {
+        appended >= self.much.load(Relaxed)
+    }
+
+    /// What slows commits, where the running checkpoint still takes `left_ns`.
+    #[inline]
+    pub fn pressure(&self, appended: u64, left_ns: u64) -> Option<Pressure> {
+        if appended < self.slow_from.load(Relaxed) {
+            return None;
+        }
+        let room_min = u128::from(BYTES_A_SECOND_MIN) * u128::from(left_ns) / 1_000_000_000;
+        let room_bytes = self.max.load(Relaxed).saturating_sub(appended);
+        Some(Pressure { room_bytes: room_bytes.max(u64::try_from(room_min).unwrap_or(u64::MAX)), left_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn what_may_still_be_written_is_spread_over_the_rest_of_the_checkpoint() {
+        let bound = GarbageBound::new();
+        assert_eq!(bound.pressure(u64::MAX - 1, SECOND), None, "before the first look");
+        // 22 MiB and 48 MiB of garbage slow commits, 30 MiB and 120 MiB stop them.
+        bound.look(SegmentBytes { all: 150 * MIB, live: 100 * MIB, excused: 10 * MIB }, 64 * MIB, 1000 * MIB);
+        let pressure = |appended: u64| bound.pressure(appended * MIB, 2 * SECOND);
+        assert_eq!(pressure(1029), None);
+        let left = |room: u64| Some(Pressure { room_bytes: room * MIB, left_ns: 2 * SECOND });
+        assert_eq!((pressure(1030), pressure(1099)), (left(80), left(11)));
+        assert!(!bound.is_much(1048 * MIB) && bound.is_much(1049 * MIB));
+        let some_go_on = Pressure { room_bytes: 2 * BYTES_A_SECOND_MIN, left_ns: 2 * SECOND };
+        assert_eq!((pressure(1110), pressure(2000)), (Some(some_go_on), Some(some_go_on)));
+    }
+
+    #[test]
+    fn a_small_database_may_keep_a_few_segments() {
+        let bound = GarbageBound::new();
+        bound.look(SegmentBytes { all: 32 * MIB, ..SegmentBytes::default() }, MIB, 0);
+        assert!(bound.is_much(0));
+        bound.look(SegmentBytes { all: 31 * MIB, ..SegmentBytes::default() }, MIB, 0);
+        assert!(!bound.is_much(0));
+    }
+}
