@@ -23,7 +23,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::probe as probe_command;
 use crate::commands::{
-    check, completions, delete, drop, dump, export, get, man, put, rename, reset_clock, scan, stat, tables,
+    check, completions, delete, drop, dump, export, gc, get, man, put, rename, reset_clock, scan, stat,
+    tables,
 };
 use crate::failure::{EXIT_CODES, Failure};
 
@@ -69,6 +70,7 @@ enum Command {
     Rename(rename::Args),
     ResetClock(reset_clock::Args),
     Stat(stat::Args),
+    Gc(gc::Args),
     Check(check::Args),
     Dump(dump::Args),
     Probe(probe_command::Args),
@@ -90,6 +92,7 @@ impl Command {
             Command::Rename(args) => rename::run(args),
             Command::ResetClock(args) => reset_clock::run(args),
             Command::Stat(args) => stat::run(args),
+            Command::Gc(args) => gc::run(args),
             Command::Check(args) => check::run(args),
             Command::Dump(args) => dump::run(args),
             Command::Probe(args) => probe_command::run(args),
@@ -112,6 +115,7 @@ impl Command {
             Command::Rename(args) => args.json,
             Command::ResetClock(args) => args.json,
             Command::Stat(args) => args.json,
+            Command::Gc(args) => args.json,
             Command::Check(args) => args.json,
             Command::Dump(args) => args.json,
             Command::Probe(args) => args.json,

@@ -151,6 +151,30 @@ fn stat_and_check_and_dump() {
 }
 
 #[test]
+fn garbage_is_collected() {
+    let sandbox = elements();
+    // Rows whose values are not in leaves, most of them overwritten.
+    let rows = |round: usize, step: usize| -> String {
+        let row = |n: usize| format!("key {n:04}\t{}\n", format!("{round} ").repeat(2000));
+        (0..1000).step_by(step).map(row).collect()
+    };
+    sandbox.run_with(&["load", "db", "rows", "-"], rows(1, 1).as_bytes()).ok();
+    for round in 2..6 {
+        sandbox.run_with(&["load", "db", "rows", "-"], rows(round, round).as_bytes()).ok();
+    }
+    let said = sandbox.ok(&["gc", "db"]);
+    assert!(said.contains(" on disk, ") && said.contains("times their live data"), "{said}");
+    let found: serde_json::Value =
+        serde_json::from_str(&sandbox.ok(&["gc", "db", "--until", "1.05", "--json"])).unwrap();
+    assert_eq!(found["reached"], true, "{found}");
+    assert!(found["after"]["ratio"].as_f64().unwrap() <= 1.05, "{found}");
+    assert_eq!(sandbox.ok(&["scan", "db", "rows", "--count"]), "1000\n");
+    assert!(sandbox.ok(&["check", "db"]).contains("sound"));
+    sandbox.run(&["gc", "db", "--until", "0.9"]).fails(1, "allowed is 1.02 to 100");
+    sandbox.run(&["gc", "nowhere"]).fails(1, "nowhere");
+}
+
+#[test]
 fn dump_decodes_nodes() {
     let sandbox = elements();
     // Opening and closing for a read leaves the leaf in some segment; only one has it.

@@ -8,6 +8,7 @@ pub(crate) mod dump;
 mod dump_json;
 mod dump_node;
 pub(crate) mod export;
+pub(crate) mod gc;
 pub(crate) mod get;
 pub(crate) mod man;
 pub(crate) mod probe;

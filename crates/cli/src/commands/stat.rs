@@ -66,6 +66,7 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "commit_segments": stats.segments.commit,
         "bulk_segments": stats.segments.bulk,
         "ready_segments": stats.segments.ready,
+        "space_amplification": space_amplification(stats).map(|ratio| (ratio * 1e4).round() / 1e4),
         "dead_bytes": stats.space.dead_bytes(),
         "pinned_bytes": stats.space.pinned_bytes(),
         "segments": segments_json(&stats.space),
@@ -86,6 +87,12 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
             "confirmed_ms": stats.clock.confirmed_ms,
         },
     })
+}
+
+/// How many times its live data the database takes.
+fn space_amplification(stats: &Stats) -> Option<f64> {
+    let live_bytes = stats.space.live_bytes();
+    (live_bytes > 0).then(|| stats.segment_bytes as f64 / live_bytes as f64)
 }
 
 fn snapshots_json(stats: &Stats) -> Value {
@@ -171,6 +178,9 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
         "that only a snapshot, transaction, check or old checkpoint keeps",
     );
     row("on disk", size(stats.segment_bytes), "all segments, ready ones included");
+    if let Some(ratio) = space_amplification(stats) {
+        row("times its live data", format!("{ratio:.2}"), "`fulgurite gc` makes it less");
+    }
     row("commit segments", number(stats.segments.commit), "");
     row("bulk segments", number(stats.segments.bulk), "");
     row("ready segments", number(stats.segments.ready), "");
