@@ -54,7 +54,7 @@ const SLACK_SHARE: u64 = 8;
 /// ... at most so many bytes.
 const SLACK_BYTES_MAX: u64 = 8 << 20;
 
-/// One checkpoint moves so many times at most the log and the nodes that were written since the last one began, ...
+/// One checkpoint moves so many times at most what the log has grown since the last one began, ...
 const MOVED_GROWTH: u64 = 3;
 /// ... or this part of all live bytes. The copies take space beside the victims until the checkpoint has ended.
 const MOVED_SHARE: u64 = 64;
@@ -122,7 +122,7 @@ impl Checkpointer {
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
         let is_much = self.shared.pacing.garbage.is_much(self.shared.growth.appended());
         let share = if is_much { MOVED_SHARE_MUCH } else { MOVED_SHARE };
-        let allowance = slack.max(MOVED_GROWTH * (at.grown + at.nodes)).max(live_bytes / share);
+        let allowance = slack.max(MOVED_GROWTH * at.grown).max(live_bytes / share);
         let victims = victims(segments, &Goal { percent: GOAL_PERCENT, slack }, allowance, room_bytes / 2);
         tracing::debug!(
             bytes,

@@ -151,8 +151,6 @@ struct Boundary {
     excess: u64,
     /// How much log and chunks of values were written since the last one.
     grown: u64,
-    /// The records of nodes that were written since the last one began.
-    nodes: u64,
     /// Before its records.
     bulk: BulkBoundary,
 }
@@ -420,7 +418,6 @@ impl Checkpointer {
         let Shared { log, pipeline, tables, growth, .. } = &self.shared;
         let written = growth.written();
         let (chunks, excess) = (growth.chunks(), growth.ahead_excess());
-        let nodes = self.node_bytes() - self.nodes_covered;
         let grown = (written - self.debt.covered()).total() + chunks - self.chunks_covered;
         let bulk = log.bulk_boundary();
         // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
@@ -436,7 +433,7 @@ impl Checkpointer {
         self.shared.hooks.reached("checkpoint boundary");
         pipeline.wait_horizon(covered)?;
         let replay = log.replay_point(covered);
-        Ok((Boundary { covered, replay, written, chunks, excess, grown, nodes, bulk }, tables))
+        Ok((Boundary { covered, replay, written, chunks, excess, grown, bulk }, tables))
     }
 
     /// Whether a checkpoint would write what the last one wrote. It then only moves the replay position, so that the
