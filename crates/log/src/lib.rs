@@ -46,7 +46,7 @@
 //! - INV-LOG-15: no work waits for a background thread that sleeps.
 //! - INV-LOG-16: a frame is written only after the bulk stream was synced up to the position that its committer
 //!   required ([`CommitLog::require_bulk`]) before it reserved. So a frame that recovery finds has its chunks.
-//! - INV-LOG-17: at most 4 MiB of the bulk stream, and the last record of each appending thread, are unsynced. That
+//! - INV-LOG-17: at most 4 MiB at each append point of the bulk stream, and the last record of each appending thread, are unsynced. That
 //!   bounds the sync of INV-LOG-16, for which all later commits wait.
 //! - INV-LOG-18: on a full disk, openings that are killed, any number of them, never use up what the next one needs.
 //!   Let `P` count the files of the reserve, the segments of epochs that were passed over, those that a killed opening

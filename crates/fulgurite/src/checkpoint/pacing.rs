@@ -6,6 +6,7 @@
 //! that growth that has happened, and pauses while it is ahead. It does not pause
 //! - if a caller waits for it: an explicit checkpoint, or the close;
 //! - if the disk is nearly full: a checkpoint frees segments;
+//! - if there is much garbage ([`super::garbage`]);
 //! - while no commit comes: there is nothing to yield to.
 //!
 //! INV-CKPT-6: while checkpoints succeed, the log above the last one stays below twice its share, however fast and long

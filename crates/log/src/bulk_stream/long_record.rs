@@ -50,7 +50,7 @@ impl BulkStream {
         segment.set_used(RECORD_START + bytes);
         self.segments.seal(&segment);
         let mark = {
-            // Segments before the stream's own can be freed: it goes on in one after this.
+            // It goes on in a segment after this one.
             let mut state = self.state.lock();
             state.is_left = true;
             state.appended
