@@ -33,7 +33,7 @@ impl Committer for SingleWrite<'_> {
     }
 
     /// A blind write has nothing to validate but that its table exists.
-    fn validate(&self, _io: Io) -> Result<()> {
+    fn validate(&self, _checked: Csn, _io: Io) -> Result<()> {
         match self.table.dropped() {
             Some(_) => Err(Error::TableDropped { name: self.table.name().to_string() }),
             None => Ok(()),

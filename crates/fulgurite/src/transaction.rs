@@ -719,10 +719,10 @@ impl Committer for Committing {
         set
     }
 
-    fn validate(&self, io: Io) -> Result<()> {
+    fn validate(&self, checked: Csn, io: Io) -> Result<()> {
         let transaction = &self.transaction;
         let reads = &self.reads;
-        let than = transaction.snapshot.csn;
+        let than = transaction.snapshot.csn.max(checked);
         let written = transaction.writes.tables.iter().filter(|writes| !writes.is_empty());
         let read = reads.keys().map(|key| key.table).chain(reads.ranges().map(|(table, _)| table));
         let mut tables = written.clone().map(|writes| &writes.table).chain(read);
@@ -739,10 +739,10 @@ impl Committer for Committing {
         }
         for (table, ranges) in reads.ranges() {
             for range in ranges.iter() {
-                if table.index.any_newer_in_range(range.span, than).or_error()? {
+                if table.index.any_newer_in_range(range.span, than, io).or_error()? {
                     let (start, end) = range.bounds();
                     let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
-                    // The table's gate is held, so the winning commit has its number already.
+                    // The winning commit is applied, so it has its number.
                     return Err(conflict(table, on, transaction.engine.log.reserved_csn()));
                 }
             }

@@ -69,7 +69,7 @@ impl Base for Numbers {
     fn newest_csn(&self, _key: &[u8], _io: Io) -> Result<Option<Csn>, IndexError> {
         Ok(None)
     }
-    fn any_newer_in_range(&self, _range: KeySpan<&[u8]>, _than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_in_range(&self, _range: KeySpan<&[u8]>, _than: Csn, _io: Io) -> Result<bool, IndexError> {
         Ok(false)
     }
     fn cursor(&self, _at: Csn) -> NumberCursor {

@@ -127,9 +127,10 @@ impl std::error::Error for IndexError {
 }
 
 /// Whether an operation may read from the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
     /// It loads nodes that are absent.
+    #[default]
     Allowed,
     /// It loads nodes that are absent, and does not wait for memory: the caller holds a latch or a gate.
     Impatient,
@@ -186,7 +187,7 @@ pub trait Base: Send + Sync {
     fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError>;
 
     /// Whether a version in the range is newer than `than`.
-    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError>;
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn, io: Io) -> Result<bool, IndexError>;
 
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;

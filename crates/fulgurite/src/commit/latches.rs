@@ -8,9 +8,8 @@
 //!
 //! Lock order: gates by table, stripes by index, the deadlines, the log's groups.
 //!
-//! Under a latch only the validation of a range may read from disk: from the base, if the transaction is older than
-//! what has been merged. A key whose validation needs the disk is read after the latches were released, and validated
-//! again.
+//! No commit reads from disk under a latch, but one whose tables were merged into during each of its attempts: what it
+//! validates is read before (INV-TXN-16, `mod.rs`).
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};

@@ -13,7 +13,8 @@
 //!
 //! What waits, and for what. A writer waits for merging before step 0.
 //! - Step 0 waits for the commit ring, for log writes and for new segments. It holds no latch.
-//! - Step 1 waits for latches. Under them, validating a range may read the base from disk (`latches.rs`).
+//! - Step 1 waits for latches. What it validates and is not in memory it reads without them, and without what step 0
+//!   gave (INV-TXN-16).
 //! - Steps 2 to 4 wait for other threads' work in memory alone: for the lock of the deadlines (only a commit that has
 //!   one), the lock under which a group opens, the commit's ring slot (INV-TXN-7), and the thread that applies this
 //!   commit in its owner's place (INV-TXN-4).
@@ -63,6 +64,10 @@
 //! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins
 //!   at or above it. A commit that was too late first waits until the numbered commits with deadlines are visible
 //!   (INV-TIME-3). Both wait without latches and admission, and only for commits that have numbers.
+//! - INV-TXN-16: a validation without latches that began when `visible` was v, and found nothing, has checked all commits
+//!   up to v: they were applied, so each of their versions was in the memtables or in the tree. The latched one that follows
+//!   checks those after v. Only a merge that took commits after v, hence began later, can have put them into the tree; all
+//!   others are in the memtables. So it matters to no commit that its leaves are evicted again before it has the latches.
 //!
 //! Why nothing simpler works. Applying after the sync would hold the latches over it: a hot key would commit once per
 //! disk write. Applying before the reservation would show versions in another order than the log's. A lock around steps
@@ -133,9 +138,9 @@ pub(crate) trait Committer {
     /// The latches of all that it validates and writes.
     fn latches(&self) -> LatchSet<'_>;
 
-    /// First committer wins: fails if what it validates was written since it was read. `io` is for the keys: with
-    /// [`Io::MemoryOnly`] their validation may fail with [`Error::WouldBlock`]. Ranges are read from disk all the same.
-    fn validate(&self, io: Io) -> Result<()>;
+    /// First committer wins: fails if what it validates was written since it was read, and after `checked`: a call with a
+    /// smaller one found no write up to there. With [`Io::MemoryOnly`] it may fail with [`Error::WouldBlock`].
+    fn validate(&self, checked: Csn, io: Io) -> Result<()>;
 
     /// Its deadline: its commit time is before this, in milliseconds since 1970. `u64::MAX`: none.
     fn before_ms(&self) -> u64;
@@ -184,9 +189,7 @@ impl Engine {
         // thread holds. So it is declared before them and dropped after them, also if the commit panics. Nor does a
         // callback run while this thread waits for its admission, where it may be first in line.
         let _quiet = self.pipeline.quiet();
-        let admission = self.pipeline.admit(frame.body.len(), frame.local.len(), true)?; // 0 admit
-        self.hooks.reached("admitted");
-        let held = self.latch_and_validate(committer, &mut latches)?; // 1 validate
+        let (admission, held) = self.admit_and_validate(committer, &mut latches, &frame)?; // 0 admit, 1 validate
         self.hooks.reached("validated");
         let read_csn = || self.pipeline.read_csn();
         let (time, beginning) = self.reads.deadlines.begin(committer.before_ms(), || self.now_ms(), read_csn);
@@ -202,27 +205,32 @@ impl Engine {
         csn.ok_or_else(|| committer.too_late())
     }
 
-    /// Takes the latches and validates under them. A key whose validation needs the disk is read without them first. The
-    /// leaves of all keys may not fit in memory together, so after some attempts keys are read under the latches.
-    fn latch_and_validate<'a>(
+    /// Takes the latches and validates under them. What is not in memory is read before, without latches or admission: that
+    /// checks the commits up to a CSN, so the latched validation needs the tree only for what was merged since then
+    /// (INV-TXN-16).
+    fn admit_and_validate<'a>(
         &'a self,
         committer: &impl Committer,
         latches: &mut LatchSet<'a>,
-    ) -> Result<Held<'a>> {
-        for _ in 0..UNLATCHED_READS_MAX {
+        frame: &Frame,
+    ) -> Result<(<Log as CommitLog>::Admission, Held<'a>)> {
+        let mut checked = Csn::ZERO;
+        for attempt in 0.. {
+            let admission = self.pipeline.admit(frame.body.len(), frame.local.len(), true)?;
+            self.hooks.reached("admitted");
             let held = self.latches.acquire(latches);
-            match committer.validate(Io::MemoryOnly) {
-                Ok(()) => return Ok(held),
-                Err(Error::WouldBlock) => {
-                    drop(held);
-                    committer.validate(Io::Allowed)?;
-                }
+            let io = if attempt < UNLATCHED_READS_MAX { Io::MemoryOnly } else { Io::Impatient };
+            match committer.validate(checked, io) {
+                Ok(()) => return Ok((admission, held)),
+                Err(Error::WouldBlock) => drop((held, admission)),
                 Err(error) => return Err(error),
             }
+            let visible = self.pipeline.visible();
+            committer.validate(checked, Io::Allowed)?;
+            self.hooks.reached("validated without latches");
+            checked = visible;
         }
-        let held = self.latches.acquire(latches);
-        committer.validate(Io::Impatient)?;
-        Ok(held)
+        unreachable!("the last attempt reads what it needs")
     }
 
     /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. The retry of a
@@ -236,7 +244,8 @@ impl Engine {
     }
 }
 
-/// How often a commit reads the keys that it validates without its latches, before it reads them under these.
+/// How often a commit reads what it validates without its latches, before it reads that under these: as often, a merge into
+/// one of its tables began after it had begun to read, and ended before it had the latches.
 const UNLATCHED_READS_MAX: u32 = 3;
 
 /// The commit ring has room for 8,192 commits that are numbered and not visible: 256 KiB.

@@ -22,3 +22,4 @@ mod steps;
 mod stress;
 mod support;
 mod unwinding;
+mod validation;

@@ -218,8 +218,8 @@ impl Base for BTree {
         self.tree.newest_csn(key, io)
     }
 
-    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
-        self.tree.any_newer_in_range(range, than)
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn, io: Io) -> Result<bool, IndexError> {
+        self.tree.any_newer_in_range(range, than, io)
     }
 
     fn cursor(&self, at: Csn) -> BTreeCursor {

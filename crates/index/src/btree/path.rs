@@ -17,7 +17,7 @@ use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::slot::Node;
 use super::tree::{Nodes, Tree};
-use crate::{IndexError, LoadFor};
+use crate::{IndexError, Io, LoadFor};
 
 /// The target of a descent.
 #[derive(Clone, Copy)]
@@ -42,14 +42,16 @@ pub(crate) struct Path {
     leaf: Option<Arc<Leaf>>,
     /// The last move failed to read a node: the child that the last step selects, or the root.
     failed: bool,
-    /// What it loads nodes for. For a validation it does not wait for memory: its caller holds what others wait for.
+    /// What it loads nodes for.
     cause: LoadFor,
+    /// Whether it loads them, and waits for memory first.
+    io: Io,
 }
 
 impl Path {
-    /// The path of a commit's validation: it does not wait for memory.
-    pub(crate) fn validating() -> Path {
-        Path { cause: LoadFor::Validation, ..Path::default() }
+    /// The path of a commit's validation.
+    pub(crate) fn validating(io: Io) -> Path {
+        Path { cause: LoadFor::Validation, io, ..Path::default() }
     }
 
     /// The leaf; `None` beyond either end, and after an error.
@@ -74,7 +76,7 @@ impl Path {
         if self.seek_anew(tree, target, Loads::None)? {
             return Ok(());
         }
-        self.wait_for_room(tree);
+        self.prepare_to_load(tree)?;
         // What can be reached from the root from now on stays readable, even if it leaves the tree meanwhile.
         let _read = tree.nodes.begin_read();
         // A slot on the way may leave the tree before its node is loaded.
@@ -144,7 +146,7 @@ impl Path {
         if self.descend(&tree.nodes, target, Loads::None)? {
             return Ok(true);
         }
-        self.wait_for_room(tree);
+        self.prepare_to_load(tree)?;
         let _read = tree.nodes.begin_read();
         // All of them: a node that was loaded while the one above it was evicted does not know that it is in no tree.
         if self.steps.iter().any(|(inner, _)| inner.has_left()) {
@@ -153,9 +155,14 @@ impl Path {
         self.descend(&tree.nodes, target, Loads::All)
     }
 
-    fn wait_for_room(&self, tree: &Tree) {
+    fn prepare_to_load(&self, tree: &Tree) -> Result<(), IndexError> {
         let memory = tree.nodes.residency.memory();
-        if self.cause == LoadFor::Validation { memory.look() } else { memory.wait_for_room(self.cause) }
+        match self.io {
+            Io::Allowed => memory.wait_for_room(self.cause),
+            Io::Impatient => memory.look(),
+            Io::MemoryOnly => return Err(IndexError::WouldBlock),
+        }
+        Ok(())
     }
 
     /// The key range of the child that the last step selects.

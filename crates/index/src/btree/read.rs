@@ -96,9 +96,13 @@ impl Tree {
     }
 
     /// See [`crate::Base::any_newer_in_range`].
-    pub(crate) fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
-        // The caller, a commit, holds its table's gate.
-        let mut path = Path::validating();
+    pub(crate) fn any_newer_in_range(
+        &self,
+        range: KeySpan<&[u8]>,
+        than: Csn,
+        io: Io,
+    ) -> Result<bool, IndexError> {
+        let mut path = Path::validating(io);
         path.seek(self, Target::Key(range.start))?;
         let mut from = path.leaf().map_or(0, |leaf| leaf.lower_bound(range.start));
         while let Some(leaf) = path.leaf() {

@@ -48,7 +48,7 @@ impl Base for MapBase {
         Ok(self.get(key, Csn::MAX, io)?.map(|version| version.csn))
     }
 
-    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn, _io: Io) -> Result<bool, IndexError> {
         Ok(self.0.read().range::<[u8], _>(range).any(|(_, versions)| versions[0].csn > than))
     }
 

@@ -213,29 +213,30 @@ impl<S: Base> Table<S> {
         Ok(written.max(deleted).filter(|&csn| csn > than))
     }
 
-    /// Whether anything in the range was written after `than`.
-    pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
+    /// Whether anything in the range was written after `than`. Reads the base only if `than` is below
+    /// [`Memtables::merged`].
+    pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn, io: Io) -> Result<bool, IndexError> {
         if self.range_deletes.any_newer_in_range(range, than) {
             return Ok(true);
         }
         if !self.memtables.empty_ranges().in_use() {
-            return self.any_newer_version(range, than);
+            return self.any_newer_version(range, than, io);
         }
         // For a reader, a range that was empty at `than` and still is was not written.
         for rest in self.memtables.empty_ranges().outside(range, than) {
-            if self.any_newer_version(rest.borrowed(), than)? {
+            if self.any_newer_version(rest.borrowed(), than, io)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn any_newer_version(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_version(&self, range: KeySpan<&[u8]>, than: Csn, io: Io) -> Result<bool, IndexError> {
         let (newer, merged) = self.memtables.any_newer_in_range_and_merged(range, than);
         if newer || than >= merged {
             return Ok(newer);
         }
-        self.base.any_newer_in_range(range, than)
+        self.base.any_newer_in_range(range, than, io)
     }
 
     /// Makes a commit's versions visible to readers at or above its CSN; see [`Memtables::apply`].

@@ -291,7 +291,7 @@ impl World {
         assert_eq!(self.table.newest_csn(key, hash, than, Io::MemoryOnly).unwrap(), got);
         let after = key_after(key);
         let one = KeySpan::new(key, Some(&after));
-        let newer = self.table.any_newer_in_range(one, than).unwrap();
+        let newer = self.table.any_newer_in_range(one, than, Io::Allowed).unwrap();
         assert!(newer == got.is_some() || (!newer && unchanged), "{key:?} than {than}");
     }
 }

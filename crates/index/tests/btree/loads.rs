@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use fulgurite_index::btree::BTree;
-use fulgurite_index::{Base, BaseCursor, Io, NodeLoads};
+use fulgurite_index::{Base, BaseCursor, IndexError, Io, NodeLoads};
 use fulgurite_types::{Csn, KeySpan, Lsn};
 
 use crate::support::*;
@@ -54,8 +54,13 @@ fn loads_are_counted_by_cause_and_hits_are_not() {
 
     let loads = loads_of(|tree| assert_eq!(tree.newest_csn(&key(7), Io::Impatient).unwrap(), Some(Csn(1))));
     assert!(loads.validation > 1 && loads.validation == loads.total(), "{loads:?}");
-    let loads = loads_of(|tree| assert!(!tree.any_newer_in_range(all, Csn(1)).unwrap()));
+    let loads = loads_of(|tree| assert!(!tree.any_newer_in_range(all, Csn(1), Io::Allowed).unwrap()));
     assert!(loads.validation > 50 && loads.validation == loads.total(), "{loads:?}");
+    let loads = loads_of(|tree| {
+        let refused = tree.any_newer_in_range(all, Csn(1), Io::MemoryOnly);
+        assert!(matches!(refused, Err(IndexError::WouldBlock)), "{refused:?}");
+    });
+    assert_eq!(loads.total(), 0, "{loads:?}");
 
     let loads = loads_of(|tree| assert!(tree.find_extent(&key(7), Lsn::new(1, 9)).unwrap().is_none()));
     assert!(loads.maintenance > 1 && loads.maintenance == loads.total(), "{loads:?}");

@@ -456,7 +456,8 @@ impl World {
                 assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(from)));
             }
             let than = Csn(rng.below(self.csn + 2));
-            let newer = self.tree.any_newer_in_range(KeySpan::from(&key_after(&probe)), than).unwrap();
+            let newer =
+                self.tree.any_newer_in_range(KeySpan::from(&key_after(&probe)), than, Io::Allowed).unwrap();
             assert_eq!(newer, rows[after..].iter().any(|(_, csn, _)| *csn > than.0));
         }
     }
