@@ -41,6 +41,8 @@ struct Worker {
     name: &'static str,
     signal: fn(&Wakeups) -> &Signal,
     round: fn(&Engine) -> Result<Round>,
+    /// How long it rests at most.
+    rest: fn(&Engine) -> Option<Duration>,
     /// Why nothing goes on once it has panicked.
     panicked: &'static str,
 }
@@ -50,18 +52,21 @@ static WORKERS: [Worker; 3] = [
         name: "fulgurite-merge",
         signal: |wakeups| &wakeups.merger,
         round: Engine::merge_round,
+        rest: |_| None,
         panicked: "the merger panicked",
     },
     Worker {
         name: "fulgurite-check",
         signal: |wakeups| &wakeups.checkpointer,
         round: Engine::checkpoint_round,
+        rest: Engine::rest_before_purge,
         panicked: "the checkpointer panicked",
     },
     Worker {
         name: "fulgurite-evict",
         signal: |wakeups| &wakeups.evictor,
         round: Engine::evict_round,
+        rest: |_| None,
         panicked: "the thread that evicts nodes panicked",
     },
 ];
@@ -165,7 +170,11 @@ fn run(engine: &Engine, worker: &'static Worker) {
             _ if engine.log.poisoned().is_some() => Sleep::Rest,
             Ok(round) => {
                 retry = TICK;
-                if round.left { Sleep::Nap(TICK) } else { Sleep::Rest }
+                if round.left {
+                    Sleep::Nap(TICK)
+                } else {
+                    (worker.rest)(engine).map_or(Sleep::Rest, Sleep::RestFor)
+                }
             }
             Err(_) => {
                 retry = (2 * retry).min(RETRY_MAX);
@@ -175,7 +184,7 @@ fn run(engine: &Engine, worker: &'static Worker) {
         (worker.signal)(&engine.wakeups).sleep(|| match sleep {
             _ if stopped() => Sleep::No,
             // Commits arrive: nap, so that they need not wake the thread each time.
-            Sleep::Rest if activity() != seen => Sleep::Nap(TICK),
+            Sleep::Rest | Sleep::RestFor(_) if activity() != seen => Sleep::Nap(TICK),
             sleep => sleep,
         });
     }

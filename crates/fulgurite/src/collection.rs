@@ -92,6 +92,8 @@ pub struct CollectionStats {
     pub moved_value_bytes: u64,
     /// Bytes of values and of nodes that were moved. Nodes are written with the next checkpoint, as a whole or by their changes.
     pub moved_bytes: u64,
+    /// Leaves that were purged of expired rows, or of versions that only ended snapshots saw, although no write touched them.
+    pub purged_leaves: u64,
     /// Segments that could not be read, or that hold a value that could not, and why. They stay; all else is collected.
     pub unreadable: BTreeMap<u32, String>,
 }
@@ -135,7 +137,7 @@ impl Collected {
         new
     }
 
-    pub fn read(&self, moved_value_bytes: u64) -> CollectionStats {
+    pub fn read(&self, moved_value_bytes: u64, purged_leaves: u64) -> CollectionStats {
         CollectionStats {
             victims: self.victims.load(Relaxed),
             victim_bytes: self.victim_bytes.load(Relaxed),
@@ -143,6 +145,7 @@ impl Collected {
             victims_by_tenths: self.victims_by_tenths.each_ref().map(|count| count.load(Relaxed)),
             moved_value_bytes,
             moved_bytes: self.moved_bytes.load(Relaxed),
+            purged_leaves,
             unreadable: self.unreadable.lock().clone(),
         }
     }
@@ -241,7 +244,7 @@ mod tests {
         for live in [0, 1, 100, 101, 999, 1000] {
             collected.moved_out_of(1000, live, live);
         }
-        let stats = collected.read(7);
+        let stats = collected.read(7, 8);
         assert_eq!((stats.victims, stats.victim_bytes, stats.victim_live_bytes), (6, 6000, 2201));
         assert_eq!(stats.victims_by_tenths, [3, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
     }

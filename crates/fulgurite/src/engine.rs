@@ -7,7 +7,7 @@
 //! | [`Pipeline`], [`Latches`] | numbering, applying and acknowledging commits |
 //! | [`Catalog`] | the tables |
 //! | [`Reads`] | open snapshots and deadlines, and what pruning keeps for them |
-//! | [`Merger`] | merging of memtables, and committers that wait for it |
+//! | [`Merger`] | merging of memtables, and committers that wait for it; the look for leaves that no write touches and that can be purged |
 //! | [`Checkpointer`] | when a checkpoint is due, and how it is written |
 //! | [`SuperblockFile`] | the copies of the superblock |
 //! | [`Space`] | the accounts, the pins, segments that are being retired |

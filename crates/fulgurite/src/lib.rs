@@ -82,6 +82,7 @@ mod memtable_share;
 mod merger;
 mod options;
 mod progress;
+mod purging;
 mod read_keys;
 mod read_ranges;
 mod read_set;

@@ -62,7 +62,9 @@ impl Engine {
             self.slow_for_checkpoint((bytes * tables.clone().count()) as u64)?;
         }
         self.wait_for_memtables()?;
-        if tables.clone().any(|table| table.index.memtables().count() > MEMTABLES_SLOW) {
+        if self.memtables_are_many()
+            || tables.clone().any(|table| table.index.memtables().count() > MEMTABLES_SLOW)
+        {
             self.slow_for_merging(tables, bytes)
         } else {
             Ok(())
@@ -126,11 +128,18 @@ impl Engine {
         tables: impl Iterator<Item = &'t TableState> + Clone,
         bytes: usize,
     ) -> Result<()> {
+        let are_many = self.memtables_are_many();
         let turn = |table: &TableState, now_ns| {
-            let pressure = self.merger.pressure(table, self.memtable_bytes_max());
+            let mut pressure = self.merger.pressure(table, self.memtable_bytes_max());
+            if are_many {
+                pressure.room_bytes = pressure.room_bytes.min(self.memtable_room());
+            }
             table.throttle.take(now_ns, pressure.cost_ns(bytes as u64))
         };
-        let is_slow = |table: &&TableState| table.index.memtables().count() > MEMTABLES_SLOW;
+        let is_slow = |table: &&TableState| {
+            let count = table.index.memtables().count();
+            count > MEMTABLES_SLOW || (are_many && count > 1)
+        };
         let waited_ns = self.slow_down(|now_ns| {
             tables.clone().filter(is_slow).map(|table| turn(table, now_ns)).max().unwrap_or(0)
         });
@@ -270,7 +279,8 @@ impl Engine {
     fn checkpoint_is_due(&self) -> bool {
         self.checkpointer.try_lock().is_some_and(|checkpointer| {
             checkpointer.bound_segments();
-            self.memory.take_wanted() || checkpointer.is_due()
+            // Both take the wish.
+            self.memory.take_wanted() | self.merger.purging.take_wanted() || checkpointer.is_due()
         })
     }
 
@@ -339,12 +349,13 @@ impl Engine {
     fn try_checkpoint_round(&self) -> Result<Round> {
         let freed = self.free_retired();
         let looked = self.room.look();
+        let purged = if self.log.poisoned().is_none() { self.purge_round() } else { Ok(false) };
         let worked = self.log.poisoned().is_none() && self.checkpoint_is_due();
         if worked {
             self.paced_checkpoint()?;
         }
         // Commits that are not flushed yet may make a checkpoint due once they are.
-        let left = freed? || self.has_unflushed() || self.is_collecting();
+        let left = freed? || purged? || self.has_unflushed() || self.is_collecting();
         looked.map(|()| Round { worked, left })
     }
 
@@ -373,7 +384,7 @@ impl Engine {
         let _hurry = self.pacing.hurry();
         let written = self.checkpoint_round()?.worked;
         let evicted = self.evict_round()?.worked;
-        Ok(log.or_error()? | merged | written | evicted)
+        Ok(log.or_error()? | merged | written | evicted | self.merger.purging.goes_on())
     }
 
     /// Finds the segments that earlier lives left dead. Called while no tree has records that the checkpoint does not name,

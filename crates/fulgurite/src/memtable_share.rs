@@ -1,10 +1,11 @@
-//! The memtables of all tables together take a quarter of the memory budget at most. Each table has a bound of its own
-//! (`merger.rs`), but there may be ten thousand of them.
+//! The memtables of all tables together take a quarter of the memory budget at most, half of it once nodes are evicted. Each table
+//! has a bound of its own (`merger.rs`), but there may be ten thousand of them.
 //!
 //! A table's memtable is frozen at a size that grows with the data ([`Engine::memtable_bytes_max`]).
 //!
-//! From half of that share on, the merger freezes the largest memtables, whatever their size, until mutable ones have a
-//! quarter of it. Commits wait while memtables that can be merged take more than all of it. Those of a table whose tree cannot
+//! When mutable memtables have more than half of that share, the merger freezes the largest ones, whatever their size, until the
+//! rest has a quarter of it. From three quarters on, commits are slowed so that the merge that goes on ends before the share is used up, and
+//! they wait while memtables that can be merged take more than all of it. Those of a table whose tree cannot
 //! be read do not count: its own commits are refused (`maintenance.rs`), the others' go on. Nor do merged memtables that a
 //! value of the program holds, nor what an empty memtable takes: that is part of its table.
 
@@ -21,40 +22,36 @@ use crate::latency::Waited;
 use crate::merger::freeze;
 use crate::options::MEMTABLE_BYTES_LEAST;
 
-/// All memtables together take at most this part of the budget.
+/// All memtables together take at most this part of the budget while all nodes are in memory, ...
 const MEMTABLES_SHARE: usize = 4;
+
+/// ... and this part once nodes are evicted. A row that is gathered in a memtable takes two hundred bytes, one that waits in a dirty leaf
+/// takes the leaf. The more rows are merged into a leaf at once, the fewer leaves are read for it, and written.
+const MEMTABLES_SHARE_EVICTING: usize = 2;
 
 /// How many bytes all memtables may take.
 pub(crate) struct MemtableShare {
-    bytes: AtomicUsize,
+    /// The memory budget.
+    budget: AtomicUsize,
     /// What replay made of the log, until it is merged: commits do not wait for that, which may take seconds.
     replayed: AtomicUsize,
 }
 
 impl Default for MemtableShare {
     fn default() -> MemtableShare {
-        MemtableShare { bytes: AtomicUsize::new(usize::MAX), replayed: AtomicUsize::new(0) }
+        MemtableShare { budget: AtomicUsize::new(usize::MAX), replayed: AtomicUsize::new(0) }
     }
 }
 
 impl MemtableShare {
     /// Begins to bound them by their share of a memory budget.
     pub fn bound_by(&self, budget: usize) {
-        self.bytes.store(budget / MEMTABLES_SHARE, Ordering::Relaxed);
+        self.budget.store(budget, Ordering::Relaxed);
     }
 
     /// So many bytes are those of replayed commits.
     pub fn set_replayed(&self, bytes: usize) {
         self.replayed.store(bytes, Ordering::Relaxed);
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// With this many commits wait.
-    fn bytes_max(&self) -> usize {
-        self.bytes().saturating_add(self.replayed.load(Ordering::Relaxed))
     }
 }
 
@@ -67,10 +64,14 @@ fn mergeable_bytes(table: &TableState) -> u64 {
 /// A memtable is frozen when it takes this part of the live bytes on disk, ...
 const LIVE_SHARE: u64 = 16;
 
-/// ... or this part of what all memtables may take, ...
+/// ... or this part of what all memtables may take while all nodes are in memory, ...
 const GROWN_SHARE: usize = 4;
+
 /// (the least size is this part of it at most)
 const LEAST_SHARE: usize = 8;
+
+/// ... or this one once nodes are evicted: another one is filled while it is merged, ...
+const GROWN_SHARE_EVICTING: usize = 2;
 
 /// ... or this part of the log between two checkpoints: a checkpoint freezes it anyway.
 const LOG_SHARE: u64 = 2;
@@ -79,6 +80,21 @@ const LOG_SHARE: u64 = 2;
 const EXACT_LOOKS: usize = 16;
 
 impl Engine {
+    fn evicts_nodes(&self) -> bool {
+        self.memory.index.batches() > 0
+    }
+
+    /// How many bytes all memtables may take.
+    pub fn memtable_share(&self) -> usize {
+        let share = if self.evicts_nodes() { MEMTABLES_SHARE_EVICTING } else { MEMTABLES_SHARE };
+        self.memory.memtables.budget.load(Ordering::Relaxed) / share
+    }
+
+    /// With this many bytes of memtables commits wait.
+    fn memtables_most(&self) -> usize {
+        self.memtable_share().saturating_add(self.memory.memtables.replayed.load(Ordering::Relaxed))
+    }
+
     /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes: where there are many
     /// leaves, a longer memtable changes more rows of each.
     #[inline]
@@ -86,27 +102,27 @@ impl Engine {
         if let Some(bytes) = self.options.memtable_bytes_max {
             return bytes;
         }
-        let share = self.memory.memtables.bytes();
-        let most = (share / GROWN_SHARE).min((self.options.checkpoint_log_bytes / LOG_SHARE) as usize);
+        let share = self.memtable_share();
+        let log = (self.options.checkpoint_log_bytes / LOG_SHARE) as usize;
+        if self.evicts_nodes() {
+            return (share / GROWN_SHARE_EVICTING).min(log);
+        }
         let least = MEMTABLE_BYTES_LEAST.min(share / LEAST_SHARE);
-        // Where nodes are evicted there are more leaves than rows in any memtable, and each waits for a read: a long
-        // memtable makes merges no cheaper.
-        let is_in_memory = self.memory.index.batches() == 0;
-        let live_bytes = if is_in_memory { self.progress.live_bytes.load(Ordering::Relaxed) } else { 0 };
-        ((live_bytes / LIVE_SHARE) as usize).min(most).max(least)
+        let live_bytes = self.progress.live_bytes.load(Ordering::Relaxed);
+        ((live_bytes / LIVE_SHARE) as usize).min(share / GROWN_SHARE).min(log).max(least)
     }
 
     /// Has the merger look if memtables take more than half of their share. Called after a commit was applied.
     #[inline]
     pub fn look_at_memtables(&self) {
-        if self.memory.index.memtable_bytes() > self.memory.memtables.bytes() / 2 {
+        if self.memory.index.memtable_bytes() > self.memtable_share() / 2 {
             self.wakeups.wake_merger();
         }
     }
 
-    /// Freezes the largest memtables if all together take more than half of their share.
+    /// Freezes the largest memtables if all mutable ones together take more than half of the share.
     pub fn freeze_largest(&self, tables: &[Arc<TableState>]) {
-        let share = self.memory.memtables.bytes();
+        let share = self.memtable_share();
         if self.memory.index.memtable_bytes() <= share / 2 {
             self.memory.memtables.set_replayed(0);
             return;
@@ -114,8 +130,11 @@ impl Engine {
         let mutable = |table: &&Arc<TableState>| table.index.memtables().newest_bytes();
         let others = tables.iter().filter(|table| table.id != TableId::CATALOG);
         let mut by_size: Vec<_> = others.map(|table| (mutable(&table), table)).collect();
-        by_size.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         let mut rest: u64 = by_size.iter().map(|(bytes, _)| bytes).sum();
+        if rest <= share as u64 / 2 {
+            return;
+        }
+        by_size.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, table) in by_size {
             if rest <= share as u64 / 4 {
                 break;
@@ -125,10 +144,21 @@ impl Engine {
         }
     }
 
+    /// Whether the share of the memtables is nearly used up.
+    #[inline]
+    pub fn memtables_are_many(&self) -> bool {
+        self.memory.index.memtable_bytes() > self.memtables_most() / 4 * 3
+    }
+
+    /// How many bytes more the memtables may take before commits wait.
+    pub fn memtable_room(&self) -> u64 {
+        self.memtables_most().saturating_sub(self.memory.index.memtable_bytes()) as u64
+    }
+
     /// Waits while memtables that can be merged take more than their share.
     #[inline]
     pub fn wait_for_memtables(&self) -> Result<()> {
-        if self.memory.index.memtable_bytes() <= self.memory.memtables.bytes_max() {
+        if self.memory.index.memtable_bytes() <= self.memtables_most() {
             return Ok(());
         }
         self.wait_while_memtables_are_over()
@@ -138,12 +168,11 @@ impl Engine {
     fn memtables_are_over(&self) -> bool {
         let of_catalog = self.tables.root.index.memtables().bytes() as usize;
         let mergeable = self.memory.index.mergeable_bytes().saturating_sub(of_catalog);
-        mergeable > self.memory.memtables.bytes_max()
-            && (!self.progress.merging.is_failing() || self.tables_are_over())
+        mergeable > self.memtables_most() && (!self.progress.merging.is_failing() || self.tables_are_over())
     }
 
     fn tables_are_over(&self) -> bool {
-        self.tables.active().sum(mergeable_bytes) > self.memory.memtables.bytes_max() as u64
+        self.tables.active().sum(mergeable_bytes) > self.memtables_most() as u64
     }
 
     #[cold]
@@ -201,6 +230,9 @@ mod tests {
         assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [2, 4]);
         db.set_memory_bytes(8 << 30).unwrap();
         db.engine().memory.index.begin_batch();
+        // Half of the log; a quarter of the budget.
+        assert_eq!(size(&db, 100 << 30), 128);
+        db.set_memory_bytes(64 << 20).unwrap();
         assert_eq!(size(&db, 100 << 30), 16);
         let fixed =
             Options { memtable_bytes_max: Some(8 << 20), memory_bytes: Some(1 << 30), ..Options::default() };

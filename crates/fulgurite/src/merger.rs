@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::progress::Progress;
+use crate::purging::Purging;
 use crate::throttle::Pressure;
 use crate::{Error, Result};
 
@@ -74,6 +75,8 @@ pub(crate) struct Merger {
     gives_up_at_ns: AtomicU64,
     /// About how fast the last merges were, in bytes of memtables a second.
     bytes_per_second: AtomicU64,
+    /// The look for leaves that no write touches and that can be purged.
+    pub purging: Purging,
     progress: Arc<Progress>,
     env: Arc<dyn Env>,
 }
@@ -86,6 +89,7 @@ impl Merger {
             has_ended: RwLock::new(false),
             gives_up_at_ns: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(SPEED_ASSUMED),
+            purging: Purging::default(),
             progress,
             env,
         }

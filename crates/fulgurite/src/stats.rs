@@ -401,7 +401,7 @@ impl Stats {
             waits: engine.pipeline.stopwatch().waits(),
             direct_io: engine.log.is_direct(),
             flush_scheme: engine.options.research.flush_scheme,
-            collection: progress.collected.read(log.moved_value_bytes),
+            collection: progress.collected.read(log.moved_value_bytes, engine.merger.purging.leaves()),
             log,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite_index::{IndexMemory, NodeKind, NodeStore, StoreError};
-use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, Log};
+use fulgurite_log::{Apart, BULK_HEADER_BYTES, BulkKind, Log, LogError};
 use fulgurite_types::{DiskReads, Lsn};
 
 /// The index's view of the log.
@@ -42,6 +42,15 @@ impl NodeStore for LogNodeStore {
 
     fn write_node_to_evict(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
         Ok(self.log.append_bulk_beside_reserve(bulk_kind(kind), &[body])?)
+    }
+
+    fn write_delta(&self, body: &[u8], evicts: bool) -> Result<Lsn, StoreError> {
+        let kind = NodeKind::LeafDelta;
+        match self.log.append_bulk_apart(Apart::LeafDeltas, bulk_kind(kind), &[body]) {
+            Err(LogError::NoSpace { .. }) if evicts => self.write_node_to_evict(kind, body),
+            Err(LogError::NoSpace { .. }) => self.write_node(kind, body),
+            written => Ok(written?),
+        }
     }
 
     fn memory(&self) -> Option<&Arc<IndexMemory>> {

@@ -22,6 +22,12 @@ pub trait NodeStore: Send + Sync {
     fn write_node_to_evict(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
         self.write_node(kind, body)
     }
+    /// Appends a leaf delta record, of a leaf that is written to be evicted or not. They live shorter than other records: a store
+    /// may keep them apart. Not called while room is scarce ([`crate::WriteOut::set_scarce_room`]).
+    fn write_delta(&self, body: &[u8], evicts: bool) -> Result<Lsn, StoreError> {
+        let write = if evicts { Self::write_node_to_evict } else { Self::write_node };
+        write(self, NodeKind::LeafDelta, body)
+    }
     /// Where the trees of this store, and the memtables over them, count their memory together; `None`: each tree for itself.
     fn memory(&self) -> Option<&Arc<IndexMemory>> {
         None

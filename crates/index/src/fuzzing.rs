@@ -23,7 +23,8 @@ pub fn node(bytes: &[u8]) {
             let (inner, entries) =
                 Inner::decode(bytes.to_vec(), header.table, &fences, &residency).expect("as before");
             let lsns = inner.children().iter().map(|child| child.lsn());
-            assert_eq!(inner.encode(entries, lsns), bytes);
+            let dues: Vec<u32> = inner.children().iter().map(|child| child.due()).collect();
+            assert_eq!(inner.encode(entries, lsns, &dues), bytes);
             for key in keys {
                 let child = inner.child_fences(inner.child_index(key));
                 assert!(

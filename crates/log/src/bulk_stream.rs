@@ -310,6 +310,16 @@ impl BulkStream {
     }
 }
 
+/// Records that live longer or shorter than the others of the bulk stream. Segments of their own become dead sooner, or stay live as
+/// wholes, and less of them has to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// Values that were moved have survived some time already, and live longer than what is new.
+    MovedValues,
+    /// A leaf delta record lives until the next one of its leaf.
+    LeafDeltas,
+}
+
 /// A record of the bulk stream, verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkRecord {
@@ -353,10 +363,20 @@ impl Log {
         self.bulk.append(kind, pieces, reserve, on_append, |wanted| self.next_for_bulk(wanted))
     }
 
-    /// [`Log::append_bulk_beside_reserve`], to segments that hold nothing but values that were moved.
-    pub(crate) fn append_apart(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
-        let appended = self.moved.append(kind, pieces, false, |_| (), |wanted| self.next_for_bulk(wanted))?;
+    /// [`Log::append_bulk_beside_reserve`], to segments that hold nothing else of the bulk stream. One more segment is open for
+    /// each sort of them.
+    ///
+    /// # Errors
+    /// As [`Log::append_bulk`].
+    pub fn append_bulk_apart(&self, apart: Apart, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
+        let stream = &self.apart[apart as usize];
+        let appended = stream.append(kind, pieces, false, |_| (), |wanted| self.next_for_bulk(wanted))?;
         Ok(appended.lsn)
+    }
+
+    /// The append points.
+    pub(crate) fn bulk_streams(&self) -> impl Iterator<Item = &BulkStream> {
+        std::iter::once(&*self.bulk).chain(&self.apart)
     }
 
     fn next_for_bulk(&self, wanted: &NextWanted) -> Result<NextSegment, LogError> {
@@ -366,7 +386,7 @@ impl Log {
 
     /// Bytes that an append point still has in its buffer.
     pub(crate) fn read_bulk_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
-        self.bulk.read_buffer(segment, lsn, len).or_else(|| self.moved.read_buffer(segment, lsn, len))
+        self.bulk_streams().find_map(|stream| stream.read_buffer(segment, lsn, len))
     }
 
     /// The records of nodes and of leaves' changes in [`LogStats`](crate::LogStats) alone.
@@ -380,7 +400,7 @@ impl Log {
     /// # Errors
     /// [`LogError::Poisoned`]: whether it is durable stays unknown.
     pub fn sync_bulk(&self) -> Result<(), LogError> {
-        for stream in [&*self.bulk, &self.moved] {
+        for stream in self.bulk_streams() {
             let appended = stream.state.lock().appended;
             stream.sync_usable(appended)?;
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::bulk_stream::BulkPosition;
+use crate::bulk_stream::{Apart, BulkPosition};
 use crate::error::LogError;
 use crate::format::{
     BULK_HEADER_BYTES, BulkHeader, BulkKind, CHUNK_HEAD_BYTES, ChunkRef, OwnedBytes, SpillId, ValueOwner,
@@ -56,7 +56,7 @@ impl Log {
     ) -> Result<Lsn, LogError> {
         let pieces = [bytes, &owner.after_moved(csn)];
         let lsn = if apart {
-            self.append_apart(BulkKind::MovedValue, &pieces)?
+            self.append_bulk_apart(Apart::MovedValues, BulkKind::MovedValue, &pieces)?
         } else {
             self.append_bulk_beside_reserve(BulkKind::MovedValue, &pieces)?
         };

@@ -49,8 +49,8 @@ impl BulkBoundary {
 pub struct Log {
     pub(crate) stream: Arc<CommitStream>,
     pub(crate) bulk: Arc<BulkStream>,
-    /// Where values that were moved are appended: they have survived some time already, and live longer than what is new.
-    pub(crate) moved: BulkStream,
+    /// The append points of records that have segments of their own, by [`Apart`].
+    pub(crate) apart: [BulkStream; 2],
     pub(crate) segments: Arc<Segments>,
     pub(crate) shared: Arc<Shared>,
     is_direct: bool,
@@ -174,7 +174,7 @@ impl Log {
         let shared = Arc::new(Shared::new(env, database, at.epoch, options));
         let segments = Arc::new(segments);
         let bulk = Arc::new(BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
-        let moved = BulkStream::new(Arc::clone(&shared), Arc::clone(&segments));
+        let apart = [(); 2].map(|()| BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
         let stream = Arc::new(CommitStream::new(
             Arc::clone(&shared),
             Arc::clone(&segments),
@@ -186,7 +186,7 @@ impl Log {
         let threads = Mutex::new(threads::start(&stream)?);
         let spills = AtomicU64::new(0);
         let spans = spans.into();
-        Ok(Arc::new(Log { stream, bulk, moved, segments, shared, is_direct, spans, spills, threads }))
+        Ok(Arc::new(Log { stream, bulk, apart, segments, shared, is_direct, spans, spills, threads }))
     }
 
     /// Reserves as [`CommitLog::reserve_at`] does, at any time.
@@ -268,7 +268,7 @@ impl Log {
     /// Every segment on disk, by number.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let mut infos = self.segments.infos();
-        for open in [&*self.bulk, &self.moved].into_iter().filter_map(BulkStream::append_point) {
+        for open in self.bulk_streams().filter_map(BulkStream::append_point) {
             if let Some(info) = infos.iter_mut().find(|info| info.number == open.segment()) {
                 info.used_bytes = open.offset();
             }
@@ -391,8 +391,7 @@ impl Log {
         self.stop();
         // A thread that still makes a segment or writes bulk records began before `closed` was set; later ones see it.
         self.segments.remove_spares();
-        self.bulk.wait_for_writers();
-        self.moved.wait_for_writers();
+        self.bulk_streams().for_each(BulkStream::wait_for_writers);
         // Handles may outlive the log for long; a file that they hold open takes space after its segment was freed.
         self.segments.close_files();
         flushed

@@ -28,6 +28,8 @@ pub enum Sleep {
     Nap(Duration),
     /// Until it is woken.
     Rest,
+    /// Until it is woken, and this long at most.
+    RestFor(Duration),
 }
 
 impl Sleep {
@@ -37,6 +39,10 @@ impl Sleep {
             (Sleep::No, _) | (_, Sleep::No) => Sleep::No,
             (Sleep::Nap(own), Sleep::Nap(other)) => Sleep::Nap(own.min(other)),
             (Sleep::Rest, shorter) | (shorter, Sleep::Rest) => shorter,
+            (Sleep::RestFor(own), Sleep::RestFor(other)) => Sleep::RestFor(own.min(other)),
+            (Sleep::Nap(nap), Sleep::RestFor(rest)) | (Sleep::RestFor(rest), Sleep::Nap(nap)) => {
+                Sleep::Nap(nap.min(rest))
+            }
         }
     }
 }
@@ -59,6 +65,12 @@ impl Signal {
             Sleep::No => {}
             Sleep::Nap(duration) => {
                 self.depth.store(NAPPING, SeqCst);
+                let mut woken = self.woken.lock();
+                if !*woken {
+                    self.changed.wait_for(&mut woken, duration);
+                }
+            }
+            Sleep::RestFor(duration) => {
                 let mut woken = self.woken.lock();
                 if !*woken {
                     self.changed.wait_for(&mut woken, duration);
@@ -110,6 +122,9 @@ mod tests {
         assert_eq!(Sleep::Rest.min(nap(3)), nap(3));
         assert_eq!(Sleep::Rest.min(Sleep::No), Sleep::No);
         assert_eq!(Sleep::Rest.min(Sleep::Rest), Sleep::Rest);
+        let rest = |ms| Sleep::RestFor(Duration::from_millis(ms));
+        assert_eq!((rest(3).min(Sleep::Rest), rest(3).min(rest(2))), (rest(3), rest(2)));
+        assert_eq!((rest(3).min(nap(2)), nap(3).min(rest(2))), (nap(2), nap(2)));
     }
 
     #[test]

@@ -171,15 +171,15 @@ fn build(
     let Restored { tables, accounts, chain, lists, disk_reads, .. } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
-    let (hooks, progress) = (Arc::new(Hooks::new()), Arc::new(Progress::default()));
-    let (clock, files) = (Arc::new(clock), Arc::new(Files::new(home, lock)));
+    let (hooks, progress, clock) = (Arc::new(Hooks::new()), Arc::<Progress>::default(), Arc::new(clock));
+    let files = Arc::new(Files::new(home, lock));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
     let reads = Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone());
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
-    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes));
-    let pacing = Arc::new(Pacing::new());
+    let growth = LogGrowth::new(log.clone(), options.checkpoint_log_bytes);
+    let (growth, pacing) = (Arc::new(growth), Arc::new(Pacing::new()));
     let owners =
         Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));

@@ -72,6 +72,8 @@ pub(crate) struct DiskState {
     pub full_bytes: u32,
     /// How many leaf delta records were written since.
     pub deltas: u8,
+    /// The bytes of their bodies; of a leaf that was loaded an estimate: each was longer than the one before.
+    pub deltas_bytes: u32,
     pub changed: Changed,
     /// Live bytes by segment.
     pub counted: Vec<AccountChange>,
@@ -92,17 +94,18 @@ impl DiskState {
     /// The state of a node that has not changed since it was loaded from `lsn`.
     pub(crate) fn of_loaded(node: &Node, lsn: Lsn, store: &dyn NodeStore) -> DiskState {
         let mut counted = Vec::new();
-        let (full, full_len, deltas, changed) = match node {
-            Node::Inner(inner) => (lsn, inner.len(), 0, Vec::new()),
+        let (full, full_len, (deltas, deltas_bytes), changed) = match node {
+            Node::Inner(inner) => (lsn, inner.loaded_len(), (0, 0), Vec::new()),
             Node::Leaf(leaf) => {
                 count_extents(leaf, &mut counted);
                 match leaf.origin() {
-                    None => (lsn, leaf.bytes().len(), 0, Vec::new()),
+                    None => (lsn, leaf.bytes().len(), (0, 0), Vec::new()),
                     Some(origin) => match &origin.delta {
-                        None => (origin.full, origin.full_len, 0, Vec::new()),
+                        None => (origin.full, origin.full_len, (0, 0), Vec::new()),
                         Some(delta) => {
                             count(&mut counted, lsn.segment(), i64::from(store.node_bytes(delta.len)));
-                            (origin.full, origin.full_len, delta.ordinal, delta.keys.clone())
+                            let bytes = (delta.len * usize::from(delta.ordinal)).div_ceil(2) as u32;
+                            (origin.full, origin.full_len, (delta.ordinal, bytes), delta.keys.clone())
                         }
                     },
                 }
@@ -110,7 +113,8 @@ impl DiskState {
         };
         let full_bytes = store.node_bytes(full_len);
         count(&mut counted, full.segment(), i64::from(full_bytes));
-        DiskState { full, full_bytes, deltas, changed: Changed::Keys(changed), counted, pass: 0 }
+        let changed = Changed::Keys(changed);
+        DiskState { full, full_bytes, deltas, deltas_bytes, changed, counted, pass: 0 }
     }
 }
 

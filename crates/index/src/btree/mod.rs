@@ -42,6 +42,7 @@ mod options;
 mod path;
 mod pick;
 mod prune;
+mod purge;
 mod read;
 mod records;
 mod relocate;
@@ -69,6 +70,7 @@ pub use cursor::BTreeCursor;
 pub use describe::{EntryDescription, NodeDescription, describe, table_of_node};
 pub use node::leaf::Leaf;
 pub use options::{BTreeOptions, DeltaRule, DeltaShape};
+pub use purge::DueLeaves;
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
 
 use slot::Node;
@@ -166,6 +168,27 @@ impl BTree {
     /// has a leaf delta record in another segment. A node that cannot be read stays where it is.
     pub fn leave_some(&self, segments: &BTreeSet<u32>, from: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         self.tree.leave_some(segments, from, bytes_max)
+    }
+
+    /// When a purge of a leaf that no write touches is due, in seconds since 1970, as far as the nodes in memory know; 0: none is.
+    /// [`BTree::due_leaves`] finds out more.
+    pub fn purge_due(&self) -> u32 {
+        self.tree.nodes.residency.due()
+    }
+
+    /// Looks for leaves of which a quarter can be gone at `now`, in seconds since 1970: expired versions, and ones that only snapshots saw. Looks
+    /// at some from the key `from` on, and returns the first that it finds, up to one that is not due, and the
+    /// key from which to continue; `None` at the end. It reads inner nodes from disk, and no leaf. Beginning at the empty key it
+    /// finds out anew when the next one is due.
+    ///
+    /// # Errors
+    /// An inner node cannot be read.
+    pub fn due_leaves(
+        &self,
+        from: &[u8],
+        now: u32,
+    ) -> Result<(Option<DueLeaves>, Option<Vec<u8>>), IndexError> {
+        self.tree.due_leaves(from, now)
     }
 
     /// Makes the next write-out rewrite the node whose record is at `lsn`, if that record is still live: as the node's

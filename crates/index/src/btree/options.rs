@@ -10,8 +10,8 @@ pub struct BTreeOptions {
     pub inner_bytes: usize,
     /// When a changed leaf is written as a delta record.
     pub delta_rule: DeltaRule,
-    /// How many delta records of one leaf are written in a row before a full record is. Each holds all changes since
-    /// the full record, so a load reads at most two records. 0: no delta records.
+    /// How many delta records of one leaf are written in a row before a full record is, at most. Each holds all changes
+    /// since the full record, so a load reads at most two records. 0: no delta records.
     pub max_deltas: u8,
 }
 
@@ -20,8 +20,8 @@ impl Default for BTreeOptions {
         BTreeOptions {
             leaf_bytes: 8 * 1024,
             inner_bytes: 8 * 1024,
-            delta_rule: DeltaRule::ByteShare { share: 2 },
-            max_deltas: 8,
+            delta_rule: DeltaRule::LeastWritten { share: 2 },
+            max_deltas: 200,
         }
     }
 }
@@ -53,6 +53,14 @@ pub enum DeltaRule {
         /// The divisor.
         share: u32,
     },
+    /// A delta record if it is no longer than the average of the records that were written of the leaf since its full one,
+    /// that included: then another one makes the average smaller. For a row that changes again and again that goes on,
+    /// where each record holds a row more it ends at twice as many bytes of delta records as of the full one. And it is smaller
+    /// than the leaf divided by `share`, because the full record stays, too.
+    LeastWritten {
+        /// The divisor.
+        share: u32,
+    },
     /// The I/O time estimate of FlashTKV (Table II): writing the delta record and reading two records back must be
     /// cheaper than writing the leaf and reading one.
     FlashTkv {
@@ -76,6 +84,10 @@ pub struct DeltaShape {
     pub delta_bytes: u64,
     /// Entries of the delta record.
     pub delta_entries: u64,
+    /// How many delta records were written since the full record.
+    pub deltas: u64,
+    /// Their bytes.
+    pub deltas_bytes: u64,
 }
 
 impl DeltaShape {
@@ -102,6 +114,12 @@ impl DeltaRule {
             DeltaRule::ByteShare { share } => {
                 u128::from(shape.delta_bytes) * u128::from(share) < u128::from(shape.leaf_bytes)
             }
+            DeltaRule::LeastWritten { share } => {
+                let records = u128::from(shape.deltas) + 1;
+                let bytes = u128::from(shape.leaf_bytes) + u128::from(shape.deltas_bytes);
+                DeltaRule::ByteShare { share }.prefers_delta(shape)
+                    && u128::from(shape.delta_bytes) * records < bytes
+            }
             DeltaRule::FlashTkv { page_bytes, page_write_ns, page_read_ns } => {
                 // Both sides are multiplied by pages x entries, which avoids division:
                 // (n_dirty / n) W + 2 R < W + R, with W = S_leaf / S_page x T_write.
@@ -118,8 +136,45 @@ impl DeltaRule {
 mod tests {
     use super::*;
 
-    const SHAPE: DeltaShape =
-        DeltaShape { leaf_bytes: 8192, leaf_entries: 80, delta_bytes: 1000, delta_entries: 10 };
+    const SHAPE: DeltaShape = DeltaShape {
+        leaf_bytes: 8192,
+        leaf_entries: 80,
+        delta_bytes: 1000,
+        delta_entries: 10,
+        deltas: 0,
+        deltas_bytes: 0,
+    };
+
+    const RULE: DeltaRule = DeltaRule::LeastWritten { share: 2 };
+
+    /// How many delta records are written in a row, of which each is `longer` than the one before.
+    fn deltas_in_a_row(first_bytes: u64, longer: u64) -> u64 {
+        let mut shape = DeltaShape { delta_bytes: first_bytes, ..SHAPE };
+        while RULE.prefers_delta(&shape) && shape.deltas < 10_000 {
+            shape.deltas += 1;
+            shape.deltas_bytes += shape.delta_bytes;
+            shape.delta_bytes += longer;
+        }
+        shape.deltas
+    }
+
+    /// The bytes of a leaf's records, from a full one to the last before the next, for each of them.
+    fn average(first_bytes: u64, longer: u64, deltas: u64) -> f64 {
+        let bytes = SHAPE.leaf_bytes + (0..deltas).map(|n| first_bytes + n * longer).sum::<u64>();
+        bytes as f64 / (deltas + 1) as f64
+    }
+
+    #[test]
+    fn least_written_writes_the_fewest_bytes() {
+        for (first, longer) in [(150, 140), (300, 300), (1500, 50), (100, 1), (2000, 2000)] {
+            let deltas = deltas_in_a_row(first, longer);
+            let best = (0..2000).map(|count| average(first, longer, count)).min_by(f64::total_cmp).unwrap();
+            let own = average(first, longer, deltas);
+            assert!(own <= best * 1.01, "{first} + {longer}: {deltas} deltas, {own} bytes each, not {best}");
+        }
+        assert_eq!(deltas_in_a_row(250, 0), 10_000, "a row that changes again and again");
+        assert_eq!(deltas_in_a_row(4096, 0), 0, "half of a leaf");
+    }
 
     #[test]
     fn byte_share_compares_sizes() {

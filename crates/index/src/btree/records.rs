@@ -7,6 +7,7 @@ use super::node::delta;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::options::DeltaShape;
+use super::purge::purge_due;
 use super::tree::Tree;
 use crate::{AccountChange, IndexError, NodeKind, WriteOut};
 
@@ -15,19 +16,24 @@ pub(crate) struct Written {
     pub kind: NodeKind,
     pub lsn: Lsn,
     pub disk: DiskState,
+    /// When a purge of the node is due.
+    pub due: u32,
 }
 
 impl Tree {
-    /// Writes an inner node whose children have their records at `lsns`.
+    /// Writes an inner node whose children have their records at `lsns`, and whose purges are due at `dues`.
     pub(crate) fn write_inner(
         &self,
         inner: &Inner,
         lsns: impl ExactSizeIterator<Item = Lsn>,
+        dues: &[u32],
         is_root: bool,
         pass: &WriteOut,
     ) -> Result<Written, IndexError> {
         let entries = if is_root { self.nodes.len.get() } else { 0 };
-        self.write_whole(NodeKind::Internal, &inner.encode(entries, lsns), Vec::new(), pass)
+        let due = dues.iter().copied().filter(|due| *due != 0).min().unwrap_or(0);
+        let body = inner.encode(entries, lsns, dues);
+        Ok(Written { due, ..self.write_whole(NodeKind::Internal, &body, Vec::new(), pass)? })
     }
 
     /// Writes a leaf whose newest record has the state `last`.
@@ -37,8 +43,9 @@ impl Tree {
         last: Option<&DiskState>,
         pass: &WriteOut,
     ) -> Result<Written, IndexError> {
+        let due = purge_due(leaf);
         if let Some(written) = self.write_delta(leaf, last, pass)? {
-            return Ok(written);
+            return Ok(Written { due, ..written });
         }
         let (bytes, bytes_max) = (leaf.bytes().len(), self.nodes.store.body_bytes_max());
         if bytes > bytes_max {
@@ -48,7 +55,7 @@ impl Tree {
         }
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
-        self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)
+        Ok(Written { due, ..self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)? })
     }
 
     fn write_whole(
@@ -62,8 +69,9 @@ impl Tree {
         let full_bytes = self.nodes.store.node_bytes(body.len());
         count(&mut counted, full.segment(), i64::from(full_bytes));
         let changed = Changed::Keys(Vec::new());
-        let disk = DiskState { full, full_bytes, deltas: 0, changed, counted, pass: pass.number };
-        Ok(Written { kind, lsn: full, disk })
+        let disk =
+            DiskState { full, full_bytes, deltas: 0, deltas_bytes: 0, changed, counted, pass: pass.number };
+        Ok(Written { kind, lsn: full, disk, due: 0 })
     }
 
     /// Writes a leaf delta record if the leaf has a full record and the rule prefers it.
@@ -82,6 +90,8 @@ impl Tree {
             leaf_entries: leaf.count() as u64,
             delta_bytes: delta.body.len() as u64,
             delta_entries: delta.entries as u64,
+            deltas: last.deltas.into(),
+            deltas_bytes: last.deltas_bytes.into(),
         };
         let fits = !pass.is_room_scarce() || shape.fits_scarce_room();
         if !fits || !self.options.delta_rule.prefers_delta(&shape) {
@@ -94,15 +104,19 @@ impl Tree {
         count(&mut counted, lsn.segment(), i64::from(self.nodes.store.node_bytes(delta.body.len())));
         let DiskState { full, full_bytes, .. } = *last;
         let changed = Changed::Keys(keys.clone());
-        let disk = DiskState { full, full_bytes, deltas, changed, counted, pass: pass.number };
-        Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, disk }))
+        let deltas_bytes = last.deltas_bytes.saturating_add(delta.body.len() as u32);
+        let disk = DiskState { full, full_bytes, deltas, deltas_bytes, changed, counted, pass: pass.number };
+        Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, disk, due: 0 }))
     }
 
     fn write(&self, kind: NodeKind, body: &[u8], pass: &WriteOut) -> Result<Lsn, IndexError> {
         let failed = |source| IndexError::Store { table: self.nodes.table, lsn: Lsn::NULL, source };
         let store = &self.nodes.store;
-        let written =
-            if pass.evicts() { store.write_node_to_evict(kind, body) } else { store.write_node(kind, body) };
+        let written = match kind {
+            NodeKind::LeafDelta if !pass.is_room_scarce() => store.write_delta(body, pass.evicts()),
+            _ if pass.evicts() => store.write_node_to_evict(kind, body),
+            _ => store.write_node(kind, body),
+        };
         written.map_err(failed)
     }
 }

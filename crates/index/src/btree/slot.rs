@@ -97,6 +97,8 @@ pub(crate) struct Residency {
     table: TableId,
     /// Whether the tree is listed. Changes under the lock of the list.
     is_listed: AtomicBool,
+    /// The earliest time when a purge of a leaf of the tree is due, in seconds since 1970, as far as it is known; 0: not at all.
+    due: AtomicU32,
     counts: Counts,
 }
 
@@ -115,7 +117,29 @@ impl Residency {
     /// That of a tree whose store counts the memory of all its trees in `memory`.
     pub(crate) fn new(table: TableId, memory: Option<&Arc<IndexMemory>>) -> Residency {
         let memory = memory.cloned().unwrap_or_default();
-        Residency { memory, table, is_listed: AtomicBool::new(false), counts: Counts::default() }
+        Residency {
+            memory,
+            table,
+            is_listed: AtomicBool::new(false),
+            due: AtomicU32::new(0),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The earliest time when a purge of a leaf is due, in seconds since 1970, as far as it is known; 0: not at all.
+    pub(crate) fn due(&self) -> u32 {
+        self.due.load(Ordering::Relaxed)
+    }
+
+    /// A purge is due at that time.
+    pub(crate) fn learn_due(&self, due: u32) {
+        let is_earlier = |known: u32| (known == 0 || due < known).then_some(due);
+        _ = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_earlier);
+    }
+
+    /// Forgets that time: the dues of all leaves are looked at, and learned, anew.
+    pub(crate) fn forget_due(&self) {
+        self.due.store(0, Ordering::Relaxed);
     }
 
     /// Lists the tree for eviction, unless it is listed. Called after a change (INV-IDX-14).
@@ -283,7 +307,9 @@ pub(crate) struct Slot {
     full_segment: AtomicU32,
     /// The bytes that the tree counts as dirty for it. Maintenance only: a reader that installs a node finds it clean.
     dirty_bytes: AtomicU32,
-    charged: AtomicUsize,
+    charged: AtomicU32,
+    /// When a purge of the leaf, or of one below, is due, in seconds since 1970; 0: never, as far as it is known.
+    due: AtomicU32,
     residency: Arc<Residency>,
     disk: Mutex<Option<Box<DiskState>>>,
 }
@@ -300,7 +326,8 @@ impl Slot {
             full_segment: AtomicU32::new(0),
             dirty_bytes: AtomicU32::new(0),
             loaded_in: AtomicU32::new(0),
-            charged: AtomicUsize::new(0),
+            charged: AtomicU32::new(0),
+            due: AtomicU32::new(0),
             residency: Arc::clone(residency),
             disk: Mutex::new(None),
         }
@@ -434,7 +461,7 @@ impl Slot {
     /// Drops the node from memory; returns its bytes. Maintenance only; the node and everything below it is clean.
     pub(crate) fn evict(&self, evictions: usize) -> usize {
         assert!(!self.is_dirty(), "dirty nodes stay in memory");
-        let bytes = self.charged.load(Ordering::Relaxed);
+        let bytes = self.charged.load(Ordering::Relaxed) as usize;
         *self.disk() = None;
         // First: once the slot is empty, a reader may load the node again, and charge it.
         self.charge(0);
@@ -477,9 +504,11 @@ impl Slot {
 
     /// Charges `bytes` instead of what was charged before, and returns that.
     fn charge(&self, bytes: usize) -> usize {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let old = self.charged.swap(bytes, Ordering::Relaxed);
-        self.residency.counts.all.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
-        self.residency.memory.placed().fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
+        let change = (bytes as usize).wrapping_sub(old as usize);
+        self.residency.counts.all.fetch_add(change, Ordering::Relaxed);
+        self.residency.memory.placed().fetch_add(change, Ordering::Relaxed);
         let absent = isize::from(bytes == 0) - isize::from(old == 0);
         if absent != 0 {
             self.residency.counts.absent.fetch_add(absent, Ordering::Relaxed);
@@ -488,7 +517,7 @@ impl Slot {
         if bytes == 0 {
             self.clear_unread();
         }
-        old
+        old as usize
     }
 
     fn count_dirty(&self, bytes: usize) {
@@ -521,6 +550,18 @@ impl Slot {
         self.full_segment.store(full.segment(), Ordering::Relaxed);
     }
 
+    /// When a purge is due, in seconds since 1970; 0: never, as far as it is known.
+    pub(crate) fn due(&self) -> u32 {
+        self.due.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_due(&self, due: u32) {
+        self.due.store(due, Ordering::Relaxed);
+        if due != 0 {
+            self.residency.learn_due(due);
+        }
+    }
+
     /// The accounts of the newest record; `None` while the node is as it was loaded. Maintenance only, so the lock is
     /// uncontended.
     pub(crate) fn disk(&self) -> DiskGuard<'_> {
@@ -530,7 +571,7 @@ impl Slot {
     pub(crate) fn mark(&self, flags: u32) {
         self.flags.fetch_or(flags, Ordering::Relaxed);
         if flags & (DIRTY | DIRTY_BELOW) != 0 {
-            self.count_dirty(self.charged.load(Ordering::Relaxed));
+            self.count_dirty(self.charged.load(Ordering::Relaxed) as usize);
         }
     }
 

@@ -10,6 +10,7 @@ use super::evict::ClockHand;
 use super::loads::Loads;
 use super::node::leaf::Leaf;
 use super::options::BTreeOptions;
+use super::purge::AT_ONCE;
 use super::slot::{Node, Residency, Slot};
 use super::write_out::Pending;
 use crate::memory::{COUNTS_BYTES, TableCharge};
@@ -63,7 +64,10 @@ impl Tree {
         }
         let residency = Arc::new(Residency::new(table, store.memory()));
         let root_slot = Slot::on_disk(root, &residency);
-        if root.is_null() {
+        if !root.is_null() {
+            // It is not known before the root is read.
+            residency.learn_due(AT_ONCE);
+        } else {
             root_slot.replace(Node::leaf(Leaf::empty(table), &residency));
             root_slot.set_clean();
         }

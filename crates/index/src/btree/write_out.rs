@@ -132,7 +132,7 @@ impl Maintenance {
                     // A delta record leaves the full record as it is, and what changed since that.
                     disk.changed = if is_full { Changed::Whole } else { changed.unwrap_or(Changed::Whole) };
                 }
-                self.set_record(picked, record.lsn, disk);
+                self.set_record(picked, record, disk);
                 slot.set_clean();
                 if !is_settled {
                     slot.mark(DIRTY);
@@ -141,7 +141,7 @@ impl Maintenance {
             (Node::Inner(inner), Ok(Node::Inner(now)))
                 if Arc::ptr_eq(inner, &now) && is_exact(inner, picked, written) =>
             {
-                self.set_record(picked, record.lsn, disk);
+                self.set_record(picked, record, disk);
                 slot.set_clean();
                 if inner.children().iter().any(|child| child.is_dirty()) {
                     slot.mark(DIRTY_BELOW);
@@ -149,16 +149,17 @@ impl Maintenance {
             }
             _ => {
                 disk.changed = Changed::Whole;
-                self.set_record(picked, record.lsn, disk);
+                self.set_record(picked, record, disk);
                 slot.mark(DIRTY | OUTDATED);
             }
         }
     }
 
-    fn set_record(&mut self, picked: &Picked, lsn: Lsn, disk: DiskState) {
+    fn set_record(&mut self, picked: &Picked, record: &Written, disk: DiskState) {
         let changes = self.changes();
         changes.add(&disk.counted);
-        picked.slot.set_lsn(lsn);
+        picked.slot.set_lsn(record.lsn);
+        picked.slot.set_due(record.due);
         picked.slot.set_full(disk.full);
         if let Some(last) = picked.slot.disk().replace(Box::new(disk)) {
             changes.subtract(&last.counted);
@@ -292,9 +293,17 @@ impl Tree {
             let record = match &picked.node {
                 Node::Leaf(leaf) => self.write_leaf(leaf, picked.last.as_ref(), pass),
                 Node::Inner(inner) => {
-                    let lsns = picked.named.iter().map(|named| named.lsn(&written));
+                    let named = picked.named.iter();
+                    let lsns = named.clone().map(|named| named.lsn(&written));
+                    let dues: Vec<u32> = named
+                        .zip(inner.children())
+                        .map(|(named, child)| match named {
+                            Named::Old(_) => child.due(),
+                            Named::Picked(index) => written[*index].due,
+                        })
+                        .collect();
                     let is_root = Arc::ptr_eq(&picked.slot, &self.root);
-                    self.write_inner(inner, lsns, is_root, pass)
+                    self.write_inner(inner, lsns, &dues, is_root, pass)
                 }
             };
             match record {

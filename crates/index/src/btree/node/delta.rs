@@ -42,6 +42,7 @@ pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: 
         level: 0,
         ordinal,
         bounded: fences.upper.is_some(),
+        has_dues: false,
         table,
         count: len_u32(entries),
         max_csn,

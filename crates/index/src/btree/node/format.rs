@@ -14,6 +14,9 @@ pub(crate) const FORMAT_VERSION: u8 = 1;
 /// Header flag: the node has an upper fence; without it the node has no upper bound.
 const BOUNDED: u8 = 1;
 
+/// Header flag of an inner node: after the heap it has a number for each child, when a purge below it is due.
+const DUES: u8 = 2;
+
 /// The first bytes of every node record's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -22,6 +25,7 @@ pub(crate) struct Header {
     /// Of a leaf delta record: how many delta records of this full record came before it, plus one.
     pub ordinal: u8,
     pub bounded: bool,
+    pub has_dues: bool,
     pub table: TableId,
     /// Entries of a leaf or a delta record, children of an inner node.
     pub count: u32,
@@ -39,7 +43,8 @@ impl Header {
         out.put_u8(self.kind as u8);
         out.put_u8(FORMAT_VERSION);
         out.put_u8(self.level);
-        out.put_u8(if self.bounded { BOUNDED } else { 0 });
+        let flags = if self.bounded { BOUNDED } else { 0 } | if self.has_dues { DUES } else { 0 };
+        out.put_u8(flags);
         out.put_u8(0);
         out.put_u8(self.ordinal);
         out.put_u16(0);
@@ -64,7 +69,8 @@ impl Header {
         let level = reader.u8("level")?;
         expect((level == 0) == (kind != NodeKind::Internal), "level", 2)?;
         let flags = reader.u8("flags")?;
-        expect(flags & !BOUNDED == 0, "flags", 3)?;
+        let known = if kind == NodeKind::Internal { BOUNDED | DUES } else { BOUNDED };
+        expect(flags & !known == 0, "flags", 3)?;
         expect(reader.u8("codec")? == 0, "codec", 4)?;
         let ordinal = reader.u8("ordinal")?;
         expect((ordinal != 0) == (kind == NodeKind::LeafDelta), "ordinal", 5)?;
@@ -74,6 +80,7 @@ impl Header {
             level,
             ordinal,
             bounded: flags & BOUNDED != 0,
+            has_dues: flags & DUES != 0,
             table: TableId(reader.u32("table")?),
             count: reader.u32("count")?,
             max_csn: Csn(reader.u64("max csn")?),
@@ -114,6 +121,11 @@ impl Fences<'_> {
     pub(crate) fn admits(&self, key: &[u8]) -> bool {
         self.upper.is_none_or(|upper| key < upper)
     }
+}
+
+/// Notes in the body of an inner node's record whether the dues of its children follow.
+pub(crate) fn set_dues(body: &mut [u8], has_dues: bool) {
+    body[3] = body[3] & !DUES | if has_dues { DUES } else { 0 };
 }
 
 /// The fences of a body whose header is `header`, and where they end.

@@ -16,6 +16,9 @@ use crate::memory::{COUNTS_BYTES, Charge, IndexMemory};
 /// Bytes of a child's LSN.
 const CHILD_BYTES: usize = 8;
 
+/// Bytes of the time when a purge of a child is due.
+const DUE_BYTES: usize = 4;
+
 /// A resident inner node.
 pub(crate) struct Inner {
     body: Box<[u8]>,
@@ -23,6 +26,8 @@ pub(crate) struct Inner {
     slots_at: usize,
     heap_at: usize,
     prefix_len: usize,
+    /// Bytes that its record has after the body: the dues of the children, as of the record that it was loaded from.
+    dues_len: usize,
     children: Box<[Arc<Slot>]>,
     charge: Option<Charge>,
     has_left: AtomicBool,
@@ -55,6 +60,7 @@ impl Inner {
             level,
             ordinal: 0,
             bounded: fences.upper.is_some(),
+            has_dues: false,
             table,
             count: len_u32(children.len()),
             max_csn: Csn::ZERO,
@@ -87,6 +93,7 @@ impl Inner {
             slots_at,
             heap_at,
             prefix_len,
+            dues_len: 0,
             children,
             charge: None,
             has_left: AtomicBool::new(false),
@@ -95,7 +102,7 @@ impl Inner {
 
     /// Decodes the body of the node with these fences and level; also returns the tree's entry count that it carries.
     pub(crate) fn decode(
-        bytes: Vec<u8>,
+        mut bytes: Vec<u8>,
         table: TableId,
         fences: &Fences<'_>,
         residency: &Arc<Residency>,
@@ -104,6 +111,15 @@ impl Inner {
         expect(header.max_csn == Csn::ZERO, "max csn", 16)?;
         let count = header.count as usize;
         expect(count > 0, "child count", 12)?;
+        let dues = if header.has_dues {
+            let dues_at = count.checked_mul(DUE_BYTES).and_then(|dues| bytes.len().checked_sub(dues));
+            format::set_dues(&mut bytes, false);
+            let dues = bytes.split_off(dues_at.ok_or(format::at("child count", 12))?);
+            expect(dues.iter().any(|byte| *byte != 0), "dues", bytes.len())?;
+            dues
+        } else {
+            Vec::new()
+        };
         let heap_at = check_length(&bytes, &header, slots_at, count - 1 + count)?;
         let children_at = heap_at - count * CHILD_BYTES;
         let slots = search::slots(&bytes, slots_at, count - 1);
@@ -125,11 +141,17 @@ impl Inner {
             expect(!lsn.is_null(), "child", children_at + index * CHILD_BYTES)?;
             children.push(Arc::new(Slot::on_disk(lsn, residency)));
         }
+        for (child, due) in children.iter().zip(dues.as_chunks::<DUE_BYTES>().0) {
+            child.set_due(u32::from_le_bytes(*due));
+        }
         let (level, entries) = (header.level, header.extra);
         let (body, children) = (bytes.into_boxed_slice(), children.into_boxed_slice());
         let charge = None;
         let has_left = AtomicBool::new(false);
-        Ok((Inner { body, level, slots_at, heap_at, prefix_len, children, charge, has_left }, entries))
+        let dues_len = dues.len();
+        let inner =
+            Inner { body, level, slots_at, heap_at, prefix_len, dues_len, children, charge, has_left };
+        Ok((inner, entries))
     }
 
     /// The node leaves its slot, or its slot the tree.
@@ -155,8 +177,13 @@ impl Inner {
     }
 
     /// The body of this node's record, with `entries` as the tree's entry count, that names the children's records at
-    /// `lsns`.
-    pub(crate) fn encode(&self, entries: u64, lsns: impl ExactSizeIterator<Item = Lsn>) -> Vec<u8> {
+    /// `lsns`; `dues` are the times when a purge of each is due.
+    pub(crate) fn encode(
+        &self,
+        entries: u64,
+        lsns: impl ExactSizeIterator<Item = Lsn>,
+        dues: &[u32],
+    ) -> Vec<u8> {
         assert_eq!(lsns.len(), self.children.len(), "each child has a record");
         let mut body = self.body.to_vec();
         body[24..32].copy_from_slice(&entries.to_le_bytes());
@@ -166,6 +193,11 @@ impl Inner {
             assert!(!lsn.is_null(), "children are written before their parents");
             *bytes = lsn.0.to_le_bytes();
         }
+        if dues.iter().any(|due| *due != 0) {
+            assert_eq!(dues.len(), self.children.len(), "each child has a due time, or none");
+            format::set_dues(&mut body, true);
+            dues.iter().for_each(|due| body.put_u32(*due));
+        }
         body
     }
 
@@ -173,9 +205,14 @@ impl Inner {
         self.level
     }
 
-    /// Bytes of the body of this node's record.
+    /// Bytes of the body of this node's record, but for the dues.
     pub(crate) fn len(&self) -> usize {
         self.body.len()
+    }
+
+    /// Bytes of the body of the record that the node was loaded from.
+    pub(crate) fn loaded_len(&self) -> usize {
+        self.body.len() + self.dues_len
     }
 
     #[inline]

@@ -65,6 +65,7 @@ impl Leaf {
             level: 0,
             ordinal: 0,
             bounded: fences.upper.is_some(),
+            has_dues: false,
             table,
             count: len_u32(starts.len()),
             max_csn: Csn::ZERO,

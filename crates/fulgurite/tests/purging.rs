@@ -1,0 +1,137 @@
+//! What no write touches is purged all the same: expired rows, and versions that only ended snapshots saw.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite::env::sim::SimEnv;
+use fulgurite::{Database, Options, Table};
+
+const ROWS: u32 = 20_000;
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn key(n: u32) -> [u8; 4] {
+    n.to_be_bytes()
+}
+
+/// Half of the rows expire in an hour: in ranges of a thousand, every other one.
+fn expires(n: u32) -> bool {
+    n / 1000 % 2 == 1
+}
+
+fn load(db: &Database) -> Table {
+    let table = db.table("t").unwrap();
+    for n in 0..ROWS {
+        match expires(n) {
+            true => table.put_expiring(key(n), [1; 100], HOUR).unwrap(),
+            false => table.put(key(n), [1; 100]).unwrap(),
+        };
+    }
+    db.checkpoint().unwrap();
+    table
+}
+
+fn maintain(db: &Database) {
+    while db.maintain().unwrap() {}
+}
+
+/// Work without a call, until `by` has passed: a look a minute.
+fn pass(env: &Arc<SimEnv>, db: &Database, by: Duration) {
+    for _ in 0..by.as_secs() / 60 {
+        maintain(db);
+        env.advance(Duration::from_secs(60));
+    }
+    maintain(db);
+}
+
+fn live(db: &Database) -> u64 {
+    db.stats().space.live_bytes()
+}
+
+#[track_caller]
+fn check(db: &Database, table: &Table, rows: usize) {
+    let found = table.range(..).unwrap().map(Result::unwrap).filter(|(_, value)| value.len() == 100);
+    assert_eq!(found.count(), rows);
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+fn options(evicts: bool) -> Options {
+    if evicts { common::evicting() } else { common::options() }
+}
+
+#[test]
+fn expired_rows_that_no_write_touches_leave_the_disk() {
+    for (evicts, reopened) in [(false, false), (false, true), (true, false), (true, true)] {
+        let env = SimEnv::new(1);
+        let mut db = common::open_as(env.clone(), options(evicts)).unwrap();
+        let mut table = load(&db);
+        let before = live(&db);
+        pass(&env, &db, HOUR / 2);
+        assert_eq!(db.stats().collection.purged_leaves, 0, "nothing has expired");
+        assert_eq!(live(&db), before);
+        if reopened {
+            drop(table);
+            db.close().unwrap();
+            db = common::open_as(env.clone(), options(evicts)).unwrap();
+            table = db.table("t").unwrap();
+        }
+        let loads = || db.stats().memory.node_loads.total();
+        let loads_before = loads();
+        pass(&env, &db, HOUR / 2 + Duration::from_secs(180));
+        let stats = db.stats();
+        let (leaves, after) = (stats.collection.purged_leaves, live(&db));
+        assert!(
+            after < before / 10 * 6,
+            "evicts {evicts}, reopened {reopened}: {before} bytes, then {after}"
+        );
+        if evicts {
+            // Inner nodes, and of the leaves those that are due; each may be read once for each look at a neighbour.
+            let read = loads() - loads_before;
+            assert!(read < leaves * 6, "{read} nodes are read for {leaves} leaves");
+        }
+        check(&db, &table, ROWS as usize / 2);
+        let checkpoints = db.stats().checkpoints;
+        pass(&env, &db, HOUR);
+        assert!(db.stats().checkpoints <= checkpoints + 2, "it goes on without an end");
+        assert_eq!(db.stats().collection.purged_leaves, leaves);
+    }
+}
+
+#[test]
+fn the_segments_of_expired_rows_are_freed() {
+    let env = SimEnv::new(1);
+    let db = common::open_as(env.clone(), common::options()).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..16_000_u32 {
+        table.put_expiring(key(n), vec![1; 2_000], HOUR).unwrap();
+    }
+    table.put("stays", [1; 100]).unwrap();
+    let before = db.stats().segment_bytes;
+    pass(&env, &db, HOUR + Duration::from_secs(240));
+    let after = db.stats().segment_bytes;
+    assert!(after < before / 2, "{before} bytes of segments, then {after}");
+    check(&db, &table, 1);
+}
+
+/// What a snapshot sees stays until it ends; a leaf that is due is tried again after ten minutes.
+#[test]
+fn a_snapshot_keeps_what_it_sees() {
+    let env = SimEnv::new(1);
+    let db = common::open_as(env.clone(), common::options()).unwrap();
+    let table = load(&db);
+    let snapshot = db.snapshot();
+    let seen = || snapshot.range(&table, ..).unwrap().map(Result::unwrap).count();
+    // A second version of each row that stays.
+    for n in (0..ROWS).filter(|n| !expires(*n)) {
+        table.put(key(n), [2; 100]).unwrap();
+    }
+    pass(&env, &db, HOUR + Duration::from_secs(600));
+    assert_eq!((seen(), db.stats().collection.purged_leaves), (ROWS as usize, 0));
+    let before = live(&db);
+    drop(snapshot);
+    pass(&env, &db, Duration::from_secs(900));
+    // Of three versions for each two rows one is left.
+    assert!(live(&db) < before / 2, "{before} bytes, then {}", live(&db));
+    check(&db, &table, ROWS as usize / 2);
+}

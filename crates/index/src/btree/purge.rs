@@ -1,0 +1,247 @@
+//! Which leaves are worth a purge although no write touches them, and when: those with expired versions, and with versions that
+//! newer ones of their keys have replaced and that only ended snapshots saw.
+//!
+//! A leaf's record is written with all its versions, so that is the moment at which it is known when a quarter of their bytes will have
+//! expired. Its slot keeps that time, in seconds since 1970, and the record of the inner node above has one for each child: of an
+//! inner node the earliest of those below. So a walk over the inner nodes finds the leaves that are due, and reads no other.
+//! Versions that have expired in a leaf and are less than a quarter of it stay until a write touches it, until it is a quarter, or, if it never
+//! will be, until the last one has expired.
+
+use std::sync::Arc;
+
+use super::node::entry::SAME_KEY;
+use super::node::format::Fences;
+use super::node::inner::Inner;
+use super::node::leaf::Leaf;
+use super::slot::{Node, Slot};
+use super::tree::Tree;
+use crate::{IndexError, LoadFor, OutOfLine, VersionFlags};
+
+/// A purge of a leaf is due once this part of its bytes can be gone.
+const GONE_SHARE: u64 = 4;
+
+/// A purge that is due at once.
+pub(super) const AT_ONCE: u32 = 1;
+
+/// After a failure nothing is due for so long, in seconds.
+const AFTER_FAILURE_S: u32 = 600;
+
+/// How many slots a step of the walk looks at, ...
+const SLOTS_MAX: usize = 4096;
+
+/// ... and how many leaves that are due it finds.
+const LEAVES_MAX: usize = 16;
+
+/// When a purge of the leaf is due, in seconds since 1970: see above. 0: never.
+pub(super) fn purge_due(leaf: &Leaf) -> u32 {
+    if !leaf.may_be_pruned() {
+        return 0;
+    }
+    let (mut all, mut gone) = (0, 0);
+    let mut expiring = Vec::new();
+    for entry in leaf.entries() {
+        let flags = entry.version_flags();
+        let out_of_line = if flags.is_out_of_line() { OutOfLine::decode(entry.payload).ok() } else { None };
+        let bytes = (entry.key.len() + entry.payload.len()) as u64 + out_of_line.map_or(0, |value| value.len);
+        all += bytes;
+        if entry.flags & SAME_KEY != 0 || flags.0 & VersionFlags::TOMBSTONE != 0 {
+            gone += bytes;
+        } else if entry.expires_at_ms != 0 {
+            expiring.push((entry.expires_at_ms, bytes));
+        }
+    }
+    if gone * GONE_SHARE >= all.max(1) {
+        return AT_ONCE;
+    }
+    expiring.sort_unstable();
+    let last = expiring.last().copied();
+    let enough = expiring.into_iter().find(|(_, bytes)| {
+        gone += bytes;
+        gone * GONE_SHARE >= all
+    });
+    let seconds = |(ms, _): (u64, u64)| u32::try_from(ms.div_ceil(1000)).unwrap_or(u32::MAX).max(AT_ONCE);
+    enough.or(last).map_or(0, seconds)
+}
+
+/// Leaves that are due, as one range of keys.
+pub struct DueLeaves {
+    /// The first key.
+    pub start: Vec<u8>,
+    /// The key after the last; `None`: there is none.
+    pub end: Option<Vec<u8>>,
+    slots: Vec<Arc<Slot>>,
+}
+
+impl DueLeaves {
+    /// The purge has come to the end: a leaf that it left as it was is not due before `at`, in seconds since 1970, in this opening. The
+    /// snapshots that hold it then may have ended. Returns how many leaves are not as they were.
+    pub fn purged(&self, at: u32) -> u64 {
+        let mut changed = 0;
+        for slot in &self.slots {
+            if slot.is_dirty() || slot.is_retired() {
+                changed += 1;
+            } else {
+                slot.set_due(at);
+            }
+        }
+        changed
+    }
+}
+
+/// A step of the walk.
+struct Walk<'a> {
+    tree: &'a Tree,
+    now: u32,
+    from: &'a [u8],
+    slots_left: usize,
+    due: Option<DueLeaves>,
+    /// The key from which to go on.
+    next: Option<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    /// Looks at the slots below an inner node; returns whether the step goes on.
+    fn visit(&mut self, inner: &Arc<Inner>) -> Result<bool, IndexError> {
+        let first = if inner.fences().lower < self.from { inner.child_index(self.from) } else { 0 };
+        for (index, child) in inner.children().iter().enumerate().skip(first) {
+            let fences = inner.child_fences(index);
+            if self.slots_left == 0 {
+                return Ok(self.stop_at(fences));
+            }
+            self.slots_left -= 1;
+            let is_due = child.due() != 0 && child.due() <= self.now;
+            let goes_on = if inner.level() == 1 {
+                self.visit_leaf(child, fences, is_due)
+            } else if is_due || child.is_resident() {
+                // What changed below one in memory its slot may not know.
+                let node = self.tree.nodes.child_of(inner, index, LoadFor::Maintenance)?;
+                let Node::Inner(below) = &node else { continue };
+                self.visit(below)?
+            } else if self.due.is_some() {
+                // Its leaves are between those that were found and the next.
+                self.stop_at(fences)
+            } else {
+                self.learn(child);
+                true
+            };
+            if !goes_on {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn visit_leaf(&mut self, slot: &Arc<Slot>, fences: Fences<'_>, is_due: bool) -> bool {
+        // A dirty one is about to be written, and when it is due again is known then.
+        if is_due && !slot.is_dirty() && self.due.as_ref().is_none_or(|due| due.slots.len() < LEAVES_MAX) {
+            let due = self.due.get_or_insert_with(|| DueLeaves {
+                start: fences.lower.to_vec(),
+                end: None,
+                slots: Vec::new(),
+            });
+            due.end = fences.upper.map(<[u8]>::to_vec);
+            due.slots.push(Arc::clone(slot));
+            return true;
+        }
+        if self.due.is_some() {
+            return self.stop_at(fences);
+        }
+        if !is_due {
+            self.learn(slot);
+        }
+        true
+    }
+
+    /// The next step begins at a slot.
+    fn stop_at(&mut self, fences: Fences<'_>) -> bool {
+        self.next = Some(fences.lower.to_vec());
+        false
+    }
+
+    fn learn(&self, slot: &Slot) {
+        if slot.due() != 0 {
+            self.tree.nodes.residency.learn_due(slot.due());
+        }
+    }
+}
+
+impl Tree {
+    /// See [`super::BTree::due_leaves`].
+    pub(crate) fn due_leaves(
+        &self,
+        from: &[u8],
+        now: u32,
+    ) -> Result<(Option<DueLeaves>, Option<Vec<u8>>), IndexError> {
+        let _maintenance = self.maintenance.lock();
+        let residency = &self.nodes.residency;
+        if from.is_empty() {
+            residency.forget_due();
+        }
+        let walked = self.walk_dues(from, now);
+        if walked.is_err() {
+            residency.learn_due(now.saturating_add(AFTER_FAILURE_S));
+        }
+        walked
+    }
+
+    fn walk_dues(&self, from: &[u8], now: u32) -> Result<(Option<DueLeaves>, Option<Vec<u8>>), IndexError> {
+        let mut walk = Walk { tree: self, now, from, slots_left: SLOTS_MAX, due: None, next: None };
+        match self.nodes.node_of(&self.root, Fences::ROOT, LoadFor::Maintenance)? {
+            Node::Inner(inner) => _ = walk.visit(&inner)?,
+            Node::Leaf(leaf) => {
+                // Its slot knows nothing if it was loaded.
+                let due = purge_due(&leaf);
+                self.root.set_due(due);
+                walk.visit_leaf(&self.root, Fences::ROOT, due != 0 && due <= now);
+            }
+        }
+        Ok((walk.due, walk.next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_types::{Csn, TableId};
+
+    use super::*;
+    use crate::btree::node::entry::Stamped;
+    use crate::btree::node::leaf_writer::{Fill, LeafWriter};
+
+    /// The due time of a leaf of keys, each with versions, newest first: `(flags, expiry in ms)`.
+    fn due(keys: &[&[(u8, u64)]]) -> u32 {
+        let mut writer = LeafWriter::new(TableId(1), 1 << 20);
+        writer.begin(&[]);
+        for (n, versions) in keys.iter().enumerate() {
+            let versions: Vec<_> = versions
+                .iter()
+                .zip((1..=versions.len() as u64).rev())
+                .map(|(&(flags, expires_at_ms), csn)| {
+                    let expiry = if expires_at_ms != 0 { VersionFlags::EXPIRES } else { 0 };
+                    Stamped { flags: flags | expiry, csn: Csn(csn), expires_at_ms, payload: &[7; 100] }
+                })
+                .collect();
+            writer.push(&[n as u8], &versions);
+        }
+        purge_due(&writer.finish(None, Fill::Even).pop().unwrap().leaf)
+    }
+
+    #[test]
+    fn a_purge_is_due_when_a_quarter_can_be_gone() {
+        const STAYS: &[(u8, u64)] = &[(0, 0)];
+        assert_eq!(due(&[STAYS; 8]), 0);
+        assert_eq!(due(&[&[(0, 3_000)], STAYS, STAYS, STAYS]), 3);
+        assert_eq!(due(&[&[(0, 3_001)], &[(0, 9_000)], STAYS, STAYS]), 4, "the first is a quarter");
+        let eighths: Vec<&[(u8, u64)]> =
+            vec![&[(0, 9_000)], &[(0, 5_000)], &[(0, 7_000)], STAYS, STAYS, STAYS, STAYS, STAYS];
+        assert_eq!(due(&eighths), 7, "the second is the second eighth");
+        assert_eq!(
+            due(&eighths[1..2].iter().chain(&[STAYS; 7]).copied().collect::<Vec<_>>()),
+            5,
+            "no more will come"
+        );
+        assert_eq!(due(&[&[(0, 0), (0, 0)], STAYS, STAYS]), 1, "a version that a newer one replaced");
+        assert_eq!(due(&[&[(0, 0), (0, 0)], STAYS, STAYS, STAYS]), 0, "it is a fifth");
+        assert_eq!(due(&[&[(VersionFlags::TOMBSTONE, 0)], STAYS]), 1);
+        assert_eq!(due(&[&[(0, u64::MAX)]]), u32::MAX);
+    }
+}
