@@ -3,9 +3,10 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use fulgurite::env::sim::SimEnv;
+use fulgurite::env::{Env, RealEnv};
 use fulgurite::{Database, Options, Table};
 
 const ROWS: u32 = 20_000;
@@ -134,4 +135,39 @@ fn a_snapshot_keeps_what_it_sees() {
     // Of three versions for each two rows one is left.
     assert!(live(&db) < before / 2, "{before} bytes, then {}", live(&db));
     check(&db, &table, ROWS as usize / 2);
+}
+
+/// `FULGURITE_EXPIRED_ROWS` rows of 100 bytes, in a budget of 200 MiB on a real disk, which expire while nothing else happens.
+#[test]
+#[ignore = "takes minutes"]
+fn millions_of_expired_rows_are_gone_within_minutes() {
+    let rows = common::setting("FULGURITE_EXPIRED_ROWS").unwrap_or(1_000_000);
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { memory_bytes: Some(200 << 20), ..Options::default() };
+    let db = Database::open(dir.path().join("db"), options).unwrap();
+    let table = db.table("t").unwrap();
+    let env = RealEnv::new();
+    let now_ms = || env.clock().wall_ms();
+    let at_ms = now_ms() + 60_000 + rows / 200;
+    let at = UNIX_EPOCH + Duration::from_millis(at_ms);
+    for first in (0..rows).step_by(1000) {
+        let rows = first..(first + 1000).min(rows);
+        db.transact(|txn| {
+            rows.clone().try_for_each(|n| txn.put_expiring(&table, n.to_be_bytes(), [1; 100], at))
+        })
+        .unwrap();
+    }
+    table.put("stays", [1; 100]).unwrap();
+    db.checkpoint().unwrap();
+    let loaded = db.stats().segment_bytes;
+    assert!(now_ms() < at_ms, "the rows were not loaded before they expired");
+    env.clock().sleep(Duration::from_millis(at_ms - now_ms()));
+    let passed = || (now_ms() - at_ms) / 1000;
+    while db.stats().segment_bytes > loaded / 10 {
+        assert!(passed() < 600, "{loaded} bytes, {:?}", db.stats());
+        env.clock().sleep(Duration::from_secs(1));
+    }
+    let after = db.stats().segment_bytes;
+    println!("{rows} rows, {loaded} bytes of segments: {after} {} s after they had expired", passed());
+    check(&db, &table, 1);
 }

@@ -46,6 +46,30 @@ fn internal_and_bounded_leaf() {
     assert_eq!(record(&store, NodeKind::Internal, 0), include_str!("golden/internal.hex"));
 }
 
+/// Purges of some leaves are due one day: the record of the node above has the times.
+#[test]
+fn internal_with_dues() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+    let put = |n: u64| match n {
+        3 => Put { csn: 4, flags: VersionFlags::EXPIRES, expires_at_ms: 0x0102_0304, payload: vec![3; 20] },
+        n => Put::value(n + 1, [n as u8; 20]),
+    };
+    let batch: Batch = (0..8).map(|n| (format!("key{n}").into_bytes(), vec![put(n)])).collect();
+    merge(&tree, &batch, &rules(9, &[]));
+    let root = tree.write_out().unwrap().root;
+    assert_eq!(record(&store, NodeKind::Internal, 0), include_str!("golden/internal_dues.hex"));
+    let due = 0x0102_0304_u32.div_ceil(1000);
+    let reopened = BTree::open(TABLE, root, store, small_nodes());
+    for tree in [tree, reopened] {
+        assert!(tree.due_leaves(&[], due - 1).unwrap().0.is_none());
+        assert_eq!(tree.purge_due(), due);
+        let (found, _) = tree.due_leaves(&[], due).unwrap();
+        let found = found.expect("the leaf of the row that expires");
+        assert!(&*found.start <= b"key3" && found.end.is_none_or(|end| &*end > b"key3"));
+    }
+}
+
 #[test]
 fn leaf_delta() {
     let store = MemStore::new();
