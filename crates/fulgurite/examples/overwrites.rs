@@ -5,8 +5,9 @@
 //! ```
 //! `rows` are 16-byte keys with values of 100 bytes, `pages` have 4 KiB, `values` 100 bytes to 64 KiB, evenly on a logarithmic scale.
 //! One thread overwrites them, 100 in a durable commit, as fast as it can, or so many rows a second with `rate=N`. Other options:
-//! `off` switches garbage collection off, `snapshot` holds one over the first half, beside a scan of ten rows a second, `csv=FILE`
-//! writes a line for each second, `bound` fails if the disk was outside of its bound.
+//! `limit=MIB` bounds what checkpoints write a second, `off` switches garbage collection off, `snapshot` holds one over the first
+//! half, beside a scan of ten rows a second, `csv=FILE` writes a line for each second, `bound` fails if the disk was outside of its
+//! bound.
 //!
 //! The table at the end is about the second half. *Disk* is every file of the database. *Bound* is the disk for 1.3 times the live
 //! bytes and twice the log's share: in the middle of all seconds, and for 1.5 times in the worst one. *Device* is what the kernel counts as
@@ -56,10 +57,11 @@ fn main() -> Result<()> {
         csv: None,
         has_to_be_bounded: false,
     };
-    let mut research = ResearchOptions::default();
+    let (mut research, mut limit) = (ResearchOptions::default(), None);
     for option in options {
         match option.split_once('=').unwrap_or((option, "")) {
             ("rate", rate) => run.rate = Some(rate.parse()?),
+            ("limit", mib) => limit = Some(mib.parse::<u64>()? << 20),
             ("off", _) => research.collect = false,
             ("snapshot", _) => run.has_snapshot = true,
             ("csv", path) => run.csv = Some(path.into()),
@@ -68,7 +70,7 @@ fn main() -> Result<()> {
         }
     }
     let memory_bytes = Some(budget_mib.parse::<usize>()? << 20);
-    run.run(Options { memory_bytes, research, ..Options::default() })
+    run.run(Options { memory_bytes, research, checkpoint_bytes_per_second: limit, ..Options::default() })
 }
 
 struct Run {

@@ -49,6 +49,11 @@ pub struct Options {
     /// again and again before they have written their checkpoint, opening writes it itself: after twice the log at
     /// which one begins, or after eight such lives. From 1 MiB to 64 GiB. Default 256 MiB.
     pub checkpoint_log_bytes: u64,
+    /// How many bytes of nodes and moved values a second checkpoints write at most, garbage collection included: for a device that
+    /// others need, too. Commits are slowed when that is less than they make necessary (`Stats::waits`). It does not hold
+    /// for a checkpoint that a caller waits for, for the close, nor while the disk is nearly full; and nodes that are evicted are
+    /// written beside it. At least 1 MiB. `None`, the default: as fast as is needed.
+    pub checkpoint_bytes_per_second: Option<u64>,
     /// The memory budget, in bytes: for nodes of trees, memtables, log buffers and open transactions together. `None`: a quarter of what the
     /// control group of the process (version 1 or 2) or else the machine allows, 256 MiB if that is not known. Nodes give
     /// way: clean ones first, then dirty ones, which are written for it. What values and cursors of the program hold counts
@@ -176,6 +181,7 @@ impl Default for Options {
             leaf_bytes: 8 * 1024,
             memtable_bytes_max: None,
             checkpoint_log_bytes: 256 << 20,
+            checkpoint_bytes_per_second: None,
             memory_bytes: None,
             log_buffer_bytes: 8 << 20,
             durability: Durability::default(),
@@ -237,6 +243,12 @@ impl Options {
         let memtable_bytes = self.memtable_bytes_max.unwrap_or(MEMTABLE_BYTES_LEAST);
         within("memtable_bytes_max", memtable_bytes as u64, 64 << 10, 64 << 30);
         within("checkpoint_log_bytes", self.checkpoint_log_bytes, 1 << 20, 64 << 30);
+        within(
+            "checkpoint_bytes_per_second",
+            self.checkpoint_bytes_per_second.unwrap_or(u64::MAX),
+            1 << 20,
+            u64::MAX,
+        );
         within("log_buffer_bytes", self.log_buffer_bytes as u64, 1 << 20, 1 << 30);
         within(
             "transaction_bytes_max",

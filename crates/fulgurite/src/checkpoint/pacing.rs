@@ -9,6 +9,9 @@
 //! - if there is much garbage ([`super::garbage`]);
 //! - while no commit comes: there is nothing to yield to.
 //!
+//! Where the program bounds its rate ([`Options::checkpoint_bytes_per_second`](crate::Options::checkpoint_bytes_per_second)) it pauses
+//! for that, too, but for a caller that waits and a disk that is nearly full; commits are slowed sooner then.
+//!
 //! INV-CKPT-6: while checkpoints succeed, the log above the last one stays below twice its share, however fast and long
 //! commits come, but for the excess of transactions that are longer than a quarter of it (`growth.rs`). Once it has outgrown its share, commits are slowed:
 //! what it may still grow by is spread over the time that the checkpoint still needs ([`Pacing::pressure`]). That
@@ -100,6 +103,8 @@ pub enum CheckpointPace {
     Caller,
     /// It does not pause: no commit has come for a tenth of a second, and none waits for the log.
     Idle,
+    /// It goes as fast as [`Options::checkpoint_bytes_per_second`](crate::Options::checkpoint_bytes_per_second) allows.
+    Limited,
 }
 
 /// Callers that wait for a checkpoint, and the pressure of a slow one on commits. Shared by the engine and the checkpointer.
@@ -114,6 +119,8 @@ pub(crate) struct Pacing {
     took_ns: AtomicU64,
     /// How long it took, without pauses, for [`EXPERIENCE_BYTES`].
     experience_ns: AtomicU64,
+    /// How many bytes a second checkpoints write at most; `u64::MAX`: as fast as they can.
+    bytes_per_second: u64,
     pub garbage: GarbageBound,
     pub throttle: Throttle,
 }
@@ -128,8 +135,10 @@ impl Drop for Hurry<'_> {
 }
 
 impl Pacing {
-    pub fn new() -> Pacing {
+    /// The pacing of checkpoints that write so many bytes a second at most.
+    pub fn new(bytes_per_second: Option<u64>) -> Pacing {
         Pacing {
+            bytes_per_second: bytes_per_second.unwrap_or(u64::MAX),
             impatient: Mutex::new(0),
             became_impatient: Condvar::new(),
             progress: Mutex::new(None),
@@ -298,7 +307,12 @@ impl<'p> Pacer<'p> {
             self.pacing.left_ns.store(self.left_ns(at), Relaxed);
             let pace = self.pace(at);
             self.publish(pace);
-            if pace != CheckpointPace::Spread || !self.is_ahead(at) {
+            let pauses = match pace {
+                CheckpointPace::Limited => true,
+                CheckpointPace::Spread => self.is_ahead(at),
+                _ => false,
+            };
+            if !pauses {
                 return;
             }
             self.pacing.pause();
@@ -311,6 +325,8 @@ impl<'p> Pacer<'p> {
             CheckpointPace::Caller
         } else if at.is_short_of_space {
             CheckpointPace::Space
+        } else if self.limited_ns(self.done) > at.ns.saturating_sub(self.begun_ns) {
+            CheckpointPace::Limited
         } else if at.has_much_garbage {
             CheckpointPace::Garbage
         } else if at.log >= self.share.at_end {
@@ -339,7 +355,12 @@ impl<'p> Pacer<'p> {
     /// About how long the checkpoint still takes at the speed that it had so far.
     fn left_ns(&self, at: Now) -> u64 {
         let left = (self.total() - self.done).max(at.dirty_bytes / DIRTY_AHEAD);
-        self.worked_ns(at, left).clamp(LEFT_NS_MIN, LEFT_NS_MAX)
+        self.worked_ns(at, left).max(self.limited_ns(left)).clamp(LEFT_NS_MIN, LEFT_NS_MAX)
+    }
+
+    /// How long the writing of `bytes` takes at the rate that is allowed.
+    fn limited_ns(&self, bytes: u64) -> u64 {
+        time_for(bytes, self.pacing.bytes_per_second, 1_000_000_000)
     }
 
     /// About how long it works on `bytes` without a pause, at the speed that it had so far.
@@ -390,7 +411,7 @@ mod tests {
 
     #[test]
     fn work_is_spread_over_the_growth_of_the_log() {
-        let pacing = Pacing::new();
+        let pacing = Pacing::new(None);
         let mut pacer = Pacer::new(&pacing, SHARE, 0, 10 * MIB);
         pacer.begin_table(4 * MIB, 6 * MIB);
         for (tenths, log, is_ahead) in [(0, 100, false), (6, 100, true), (0, 105, false), (54, 149, true)] {
@@ -415,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_pause_ends_as_the_log_grows() {
-        let pacing = Pacing::new();
+        let pacing = Pacing::new(None);
         let mut pacer = Pacer::new(&pacing, SHARE, 0, 10 * MIB);
         pacer.begin_table(10 * MIB, 10 * MIB);
         pacer.wrote(5 * MIB);
@@ -431,7 +452,7 @@ mod tests {
 
     #[test]
     fn some_reasons_end_all_pauses() {
-        let pacing = Pacing::new();
+        let pacing = Pacing::new(None);
         let mut pacer = Pacer::new(&pacing, SHARE, 0, 100);
         pacer.begin_table(100, 100);
         pacer.wrote(99);
@@ -454,6 +475,27 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_bounds_a_checkpoint() {
+        const SECOND: u64 = 1_000_000_000;
+        let pacing = Pacing::new(Some(10 * MIB));
+        let mut pacer = Pacer::new(&pacing, SHARE, 0, 100 * MIB);
+        pacer.begin_table(100 * MIB, 100 * MIB);
+        pacer.wrote(40 * MIB);
+        let late = |ns: u64| Now { ns, has_much_garbage: true, ..at(200) };
+        let mut ns = 0;
+        pacer.keep_pace(|| {
+            ns += SECOND;
+            late(ns)
+        });
+        assert_eq!(ns, 4 * SECOND, "40 MiB take four seconds");
+        assert_eq!(pacing.left_ns.load(Relaxed), 6 * SECOND);
+        assert_eq!(pacer.pace(late(3 * SECOND)), CheckpointPace::Limited);
+        assert_eq!(pacer.pace(Now { is_short_of_space: true, ..late(3 * SECOND) }), CheckpointPace::Space);
+        let _hurry = pacing.hurry();
+        assert_eq!(pacer.pace(late(3 * SECOND)), CheckpointPace::Caller);
+    }
+
+    #[test]
     fn a_log_that_outgrows_its_share_slows_commits() {
         const SECOND: u64 = 1_000_000_000;
         let pressure = |log: u64, seconds: u64| pressure(log * MIB, 256 * MIB, seconds * SECOND);
@@ -467,7 +509,7 @@ mod tests {
     #[test]
     fn a_checkpoint_is_expected_to_take_some_time_until_it_has_ended() {
         const SECOND: u64 = 1_000_000_000;
-        let pacing = Pacing::new();
+        let pacing = Pacing::new(None);
         let left_ns = || pacing.left_ns.load(Relaxed);
         let running = pacing.begin();
         assert_eq!(left_ns(), LEFT_NS_MIN_FOR_LOG, "before the first has ended");

@@ -179,7 +179,7 @@ fn build(
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
     let growth = LogGrowth::new(log.clone(), options.checkpoint_log_bytes);
-    let (growth, pacing) = (Arc::new(growth), Arc::new(Pacing::new()));
+    let (growth, pacing) = (Arc::new(growth), Arc::new(Pacing::new(options.checkpoint_bytes_per_second)));
     let owners =
         Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
