@@ -38,6 +38,16 @@ pub use error::{DiskError, is_disk_full, is_out_of_files, raw_os_error};
 pub use real::{Process, RealEnv, limit_arenas};
 pub use sim::SimEnv;
 
+/// The memory that a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Resident bytes of its own, not of files.
+    pub resident_bytes: u64,
+    /// Bytes that the program has freed and the allocator has not given back, to be used again; some of them may not be
+    /// resident. `None` if the allocator does not say.
+    pub freed_bytes: Option<u64>,
+}
+
 /// The outside world: one value, passed down by the opener of a database.
 pub trait Env: fmt::Debug + Send + Sync + 'static {
     /// Files and directories.
@@ -48,6 +58,10 @@ pub trait Env: fmt::Debug + Send + Sync + 'static {
     fn random_u64(&self) -> u64;
     /// How much memory this process may use, if that is known.
     fn memory_bytes(&self) -> Option<u64> {
+        None
+    }
+    /// The memory that this process has, if that is known.
+    fn process_memory(&self) -> Option<ProcessMemory> {
         None
     }
     /// Has the allocator give memory back to the operating system that the program has freed, if more than `resident` bytes of its

@@ -50,7 +50,7 @@ fn main() -> Result<()> {
         data: Data::new(kind, bytes, is_zipfian),
     };
     println!(
-        "| phase | operations | per second | at most resident, MiB | of it counted | seconds above | nodes, values evicted | \
+        "| phase | operations | per second | at most resident, MiB | of it counted, and with freed | seconds above | nodes, values evicted | \
          waits | value hits | open, ms | close, ms |\n|---|---|---|---|---|---|---|---|---|---|---|"
     );
     phases.iter().try_for_each(|phase| run.phase(phase))
@@ -69,6 +69,7 @@ struct Run {
 struct Seen {
     resident: u64,
     counted: u64,
+    freed: u64,
     seconds_above: u64,
 }
 
@@ -103,10 +104,11 @@ impl Run {
         let hits = memory.value_hits - before.value_hits;
         let looks = hits + memory.value_misses - before.value_misses;
         println!(
-            "| {phase} | {operations} | {:.0} | {} | {:.2} | {} of {seconds:.0} | {evicted} | {} | {:.3} | {} | {close_ms} |",
+            "| {phase} | {operations} | {:.0} | {} | {:.2}, {:.2} | {} of {seconds:.0} | {evicted} | {} | {:.3} | {} | {close_ms} |",
             operations as f64 / seconds,
             seen.resident >> 20,
             seen.counted as f64 / seen.resident.max(1) as f64,
+            (seen.counted + seen.freed) as f64 / seen.resident.max(1) as f64,
             seen.seconds_above,
             memory.waits.count() - before.waits.count(),
             hits as f64 / looks.max(1) as f64,
@@ -148,7 +150,8 @@ impl Run {
             let (resident, memory) = (resident_bytes(&*self.env), db.stats().memory);
             above += u64::from(resident > allowed);
             if resident > seen.resident {
-                (seen.resident, seen.counted) = (resident, memory.total_bytes());
+                seen.resident = resident;
+                (seen.counted, seen.freed) = (memory.total_bytes(), memory.freed_bytes);
             }
             std::thread::park_timeout(Duration::from_millis(250));
         }

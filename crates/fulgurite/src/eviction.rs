@@ -199,7 +199,12 @@ impl Memory {
 impl Engine {
     pub fn memory_stats(&self) -> MemoryStats {
         let (value_hits, value_misses) = self.values.cache.hits_and_misses();
-        MemoryStats { value_hits, value_misses, ..self.memory.stats() }
+        let stats = self.memory.stats();
+        let process = self.env.process_memory();
+        let resident_bytes = process.map_or(0, |process| process.resident_bytes);
+        let freed_bytes = process.and_then(|process| process.freed_bytes).unwrap_or(0);
+        let freed_bytes = freed_bytes.min(resident_bytes.saturating_sub(stats.total_bytes()));
+        MemoryStats { value_hits, value_misses, resident_bytes, freed_bytes, ..stats }
     }
 
     /// Has owners count their memory, and eviction begin whenever memory is tight. Called once, when the engine is where it

@@ -205,6 +205,12 @@ pub struct MemoryStats {
     pub account_bytes: u64,
     /// Bytes of the segment that garbage collection has decoded, at most.
     pub collection_bytes: u64,
+    /// Resident bytes of the whole process, not of files; 0 if that is not known. Beside [`MemoryStats::total_bytes`] it has the program's own memory, code,
+    /// stacks, and `freed_bytes`.
+    pub resident_bytes: u64,
+    /// At most so many of these were freed, by the database or the rest of the program, and are kept by the allocator, in holes between
+    /// others; 0 if that is not known (it is with glibc 2.33 and later).
+    pub freed_bytes: u64,
     /// How many values that are not in leaves were read and found in memory, and how many were read from the log, since the
     /// database was opened.
     pub value_hits: u64,

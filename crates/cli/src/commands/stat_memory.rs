@@ -23,6 +23,8 @@ pub(super) fn as_json(memory: &MemoryStats) -> Value {
         "ticket_bytes": memory.ticket_bytes,
         "account_bytes": memory.account_bytes,
         "collection_bytes": memory.collection_bytes,
+        "resident_bytes": memory.resident_bytes,
+        "freed_bytes": memory.freed_bytes,
         "value_hits": memory.value_hits,
         "value_misses": memory.value_misses,
         "evicted_nodes": memory.evicted_nodes,
@@ -60,6 +62,11 @@ pub(super) fn rows(memory: &MemoryStats, row: &mut impl FnMut(&str, String, &str
     row("  tickets", size(memory.ticket_bytes), "of commits that are not complete");
     row("  accounts", size(memory.account_bytes), "of the live bytes of segments");
     row("  collection", size(memory.collection_bytes), "a segment out of which live bytes are moved");
+    row(
+        "resident",
+        size(memory.resident_bytes),
+        &format!("{} of it were freed, and are in holes", size(memory.freed_bytes)),
+    );
     let (nodes, values) = (count(memory.evicted_nodes, "node"), count(memory.evicted_values, "value"));
     let written = count(memory.leaves_written_to_evict, "dirty leaf");
     row("evicted", size(memory.evicted_bytes), &format!("{nodes} and {values}; {written} written for that"));

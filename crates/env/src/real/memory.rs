@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::ProcessMemory;
+
 /// The smallest of the machine's memory and the limits of the control groups, version 1 or 2, that the process is in.
 pub(super) fn memory_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine_bytes(&text));
@@ -14,8 +16,7 @@ pub(super) fn memory_bytes() -> Option<u64> {
 /// without this call only the ends of arenas are given back. If the program has another allocator, it does nothing of use, and
 /// no harm.
 pub(super) fn trim(resident: u64) -> bool {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let is_above = own_bytes(&statm, rustix::param::page_size() as u64).is_some_and(|own| own > resident);
+    let is_above = resident_bytes().is_some_and(|own| own > resident);
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     if is_above {
         // SAFETY: it takes no pointer, and locks what it changes.
@@ -34,6 +35,38 @@ pub fn limit_arenas() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
+}
+
+/// The resident bytes of this process, and what the allocator has of them.
+pub(super) fn process_memory() -> Option<ProcessMemory> {
+    Some(ProcessMemory { resident_bytes: resident_bytes()?, freed_bytes: freed_bytes() })
+}
+
+/// What glibc has of memory that the program has freed, by `mallinfo2`, which is there since glibc 2.33. It locks one arena after the
+/// other, for as long as it takes to walk over the free blocks there.
+fn freed_bytes() -> Option<u64> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: the name is a string of C.
+        let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
+        if function.is_null() {
+            return None;
+        }
+        // SAFETY: the symbol of that name is the function of glibc, which takes nothing and returns this structure.
+        let mallinfo2 = unsafe {
+            std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn() -> libc::mallinfo2>(function)
+        };
+        // SAFETY: it takes no pointer, and locks what it reads.
+        let info = unsafe { mallinfo2() };
+        Some(info.fordblks as u64)
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    None
+}
+
+fn resident_bytes() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    own_bytes(&statm, rustix::param::page_size() as u64)
 }
 
 /// The resident bytes that are not of files.
@@ -85,6 +118,21 @@ mod tests {
             assert_eq!(own_bytes(wrong, 4096), None, "{wrong}");
         }
         assert!(!trim(u64::MAX) && trim(0));
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn freed_memory_is_known() {
+        let blocks: Vec<Box<[u8]>> = (0..10_000).map(|_| vec![1; 5_000].into_boxed_slice()).collect();
+        let before = process_memory().unwrap();
+        assert!(before.resident_bytes > 50_000_000, "{before:?}");
+        // Between each two that are freed one stays.
+        let stays: Vec<_> = blocks.into_iter().step_by(2).collect();
+        let after = process_memory().unwrap();
+        let freed =
+            after.freed_bytes.zip(before.freed_bytes).map(|(after, before)| after.saturating_sub(before));
+        assert!(freed.is_none_or(|freed| freed > 20_000_000), "{before:?}, then {after:?}");
+        drop(stays);
     }
 
     #[test]

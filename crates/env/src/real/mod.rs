@@ -16,7 +16,7 @@ mod random;
 use std::io;
 use std::sync::Arc;
 
-use crate::{Clock, Disk, Env, Joiner};
+use crate::{Clock, Disk, Env, Joiner, ProcessMemory};
 
 pub use self::memory::limit_arenas;
 pub use self::process::Process;
@@ -50,6 +50,10 @@ impl Env for RealEnv {
 
     fn random_u64(&self) -> u64 {
         random::random_u64()
+    }
+
+    fn process_memory(&self) -> Option<ProcessMemory> {
+        memory::process_memory()
     }
 
     fn trim_memory(&self, resident: u64) -> bool {
