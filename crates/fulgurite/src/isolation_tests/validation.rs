@@ -62,7 +62,7 @@ fn commit(
             if std::thread::current().id() == own {
                 let before = counted.fetch_add(usize::from(spot == "admitted"), Ordering::SeqCst);
                 // This thread may have an admission, and may not commit.
-                std::thread::scope(|scope| _ = scope.spawn(|| work(spot, before)));
+                std::thread::scope(|scope| scope.spawn(|| work(spot, before)).join().unwrap());
             }
         });
     }
