@@ -18,6 +18,8 @@ address)
     ;;
 thread)
     export RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"
+    # Two threads that panic, as tests have them do, would take turns printing by a lock that is not seen either.
+    export RUST_BACKTRACE=0
     export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.supp halt_on_error=1 history_size=4"
     cargo +nightly test --target "$target" -p fulgurite-index --lib threads
     cargo +nightly test --target "$target" -p fulgurite-index --test btree threads
