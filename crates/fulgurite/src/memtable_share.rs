@@ -4,7 +4,7 @@
 //! A table's memtable is frozen at a size that grows with the data ([`Engine::memtable_bytes_max`]).
 //!
 //! When mutable memtables have more than half of that share, the merger freezes the largest ones, whatever their size, until the
-//! rest has a quarter of it. From three quarters on, commits are slowed so that the merge that goes on ends before the share is used up, and
+//! rest has a quarter of it. From three quarters on, or from half of it while more than the budget is used, commits are slowed so that the merge that goes on ends before the share is used up, and
 //! they wait while memtables that can be merged take more than all of it. Those of a table whose tree cannot
 //! be read do not count: its own commits are refused (`maintenance.rs`), the others' go on. Nor do merged memtables that a
 //! value of the program holds, nor what an empty memtable takes: that is part of its table.
@@ -76,6 +76,9 @@ const GROWN_SHARE_EVICTING: usize = 2;
 /// ... or this part of the log between two checkpoints: a checkpoint freezes it anyway.
 const LOG_SHARE: u64 = 2;
 
+/// If eviction does not keep up, memtables may grow by this part of their room until the oldest of them is merged.
+const BEHIND_SHARE: u64 = 8;
+
 /// A waiting commit looks at all tables every so many looks.
 const EXACT_LOOKS: usize = 16;
 
@@ -144,15 +147,22 @@ impl Engine {
         }
     }
 
-    /// Whether the share of the memtables is nearly used up.
+    /// Whether commits are slowed: the share of the memtables is nearly used up, or half of it is and eviction does not keep up.
     #[inline]
     pub fn memtables_are_many(&self) -> bool {
-        self.memory.index.memtable_bytes() > self.memtables_most() / 4 * 3
+        let (bytes, most) = (self.memory.index.memtable_bytes(), self.memtables_most());
+        bytes > most / 2 && (bytes > most / 4 * 3 || self.eviction_is_behind())
     }
 
-    /// How many bytes more the memtables may take before commits wait.
+    /// More than the budget is used since nodes are evicted.
+    fn eviction_is_behind(&self) -> bool {
+        self.evicts_nodes() && self.memory.index.used_bytes() > self.memory.index.budget_bytes()
+    }
+
+    /// How many bytes more the memtables may take before commits wait; less if eviction does not keep up.
     pub fn memtable_room(&self) -> u64 {
-        self.memtables_most().saturating_sub(self.memory.index.memtable_bytes()) as u64
+        let room = self.memtables_most().saturating_sub(self.memory.index.memtable_bytes()) as u64;
+        if self.eviction_is_behind() { room / BEHIND_SHARE } else { room }
     }
 
     /// Waits while memtables that can be merged take more than their share.

@@ -87,30 +87,33 @@ impl Engine {
         let now_ns = self.env.clock().monotonic_ns();
         let look_at_ns = *state.look_at_ns.get_or_insert(now_ns + PAUSE.as_nanos() as u64);
         if state.tables.is_empty() {
-            if now_ns < look_at_ns {
+            let now_s = seconds(self.now_ms());
+            if now_ns < look_at_ns || !(1..=now_s).contains(&self.memory.index.purge_due()) {
                 return Ok(false);
             }
             state.look_at_ns = Some(now_ns + PAUSE.as_nanos() as u64);
-            state.tables = self.tables_with_dues(seconds(self.now_ms()));
+            state.tables = self.tables_with_dues(now_s);
         }
         for _ in 0..RANGES_MAX {
             let Some(table) = state.tables.last().cloned() else { break };
+            let again_s = |after_s: u64| seconds(self.now_ms()).saturating_add(after_s as u32);
             if !self.has_room_to_purge() {
                 // Once the next checkpoint has written the dirty nodes.
-                state.tables.clear();
+                state.from.clear();
+                let rest = state.tables.drain(..);
+                rest.for_each(|table| table.index.base().look_again(again_s(PAUSE.as_secs())));
                 break;
             }
             match self.purge_range(&table, state) {
                 Ok(Some(next)) => state.from = next,
-                Ok(None) => {
+                outcome => {
                     state.tables.pop();
                     state.from.clear();
-                }
-                Err(error) => {
-                    // The other tables go on; this one is looked at again.
-                    state.tables.pop();
-                    state.from.clear();
-                    return Err(error);
+                    if outcome.is_err() {
+                        // The other tables go on.
+                        table.index.base().look_again(again_s(AGAIN_S.into()));
+                        outcome?;
+                    }
                 }
             }
         }
@@ -122,30 +125,28 @@ impl Engine {
 
     /// How long the thread may rest: until a purge may be due; `None`: none ever will be, unless something is committed.
     pub fn rest_before_purge(&self) -> Option<Duration> {
-        let state = self.merger.purging.state.lock();
-        let due_s = self
-            .tables_except_catalog()
-            .map(|table| table.index.base().purge_due())
-            .filter(|due| *due != 0)
-            .min()?;
+        let due_s = Some(self.memory.index.purge_due()).filter(|due| *due != 0)?;
         let until_due =
             Duration::from_secs(due_s.into()).saturating_sub(Duration::from_millis(self.now_ms()));
-        let look_at_ns = state.look_at_ns.unwrap_or(0);
+        let look_at_ns = self.merger.purging.state.lock().look_at_ns.unwrap_or(0);
         let until_look = look_at_ns.saturating_sub(self.env.clock().monotonic_ns());
         Some(until_due.max(Duration::from_nanos(until_look)).max(Duration::from_millis(1)))
     }
 
-    /// Only checkpoints change the catalog's tree.
-    fn tables_except_catalog(&self) -> impl Iterator<Item = Arc<TableState>> {
-        self.tables
-            .all()
-            .into_iter()
-            .filter(|table| table.id != TableId::CATALOG && table.dropped().is_none())
-    }
-
+    /// The tables in which a purge is due. Of the others it is learned anew when one is. Only checkpoints change the catalog's tree.
     fn tables_with_dues(&self, now_s: u32) -> Vec<Arc<TableState>> {
-        let is_due = |table: &Arc<TableState>| (1..=now_s).contains(&table.index.base().purge_due());
-        self.tables_except_catalog().filter(is_due).collect()
+        let memory = &self.memory.index;
+        memory.forget_purge_due();
+        let mut tables = self.tables.all();
+        tables.retain(|table| {
+            let due = table.index.base().purge_due();
+            let is_due = (1..=now_s).contains(&due);
+            if !is_due {
+                memory.learn_purge_due(due);
+            }
+            is_due && table.id != TableId::CATALOG && table.dropped().is_none()
+        });
+        tables
     }
 
     fn has_room_to_purge(&self) -> bool {

@@ -63,10 +63,33 @@ pub struct IndexMemory {
     unread: AtomicIsize,
     /// How many batches of evictions have begun: readers compare it with that of a leaf's load.
     batches: CachePadded<AtomicU32>,
+    /// When a purge of a leaf of any tree is due, as far as it is known.
+    due: EarliestDue,
     /// The tables whose trees may have something to evict ([`crate::btree`]).
     evictable: Mutex<BTreeSet<TableId>>,
     counters: LoadCounters,
     budget: Budget,
+}
+
+/// The earliest of some times, in seconds since 1970; 0: none.
+#[derive(Debug, Default)]
+pub(crate) struct EarliestDue(AtomicU32);
+
+impl EarliestDue {
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds a time.
+    pub fn learn(&self, due: u32) {
+        let is_earlier = |known: u32| (due != 0 && (known == 0 || due < known)).then_some(due);
+        _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_earlier);
+    }
+
+    /// Removes all.
+    pub fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 struct Budget {
@@ -218,6 +241,21 @@ impl IndexMemory {
     /// have the rest, each read would evict what the next one needs.
     fn evictable_bytes(&self) -> usize {
         self.placed.load(Ordering::Relaxed).saturating_sub(self.budget_bytes() / REST_SHARE)
+    }
+
+    /// When a purge of a leaf of any tree is due, in seconds since 1970, as far as it is known; 0: not at all.
+    pub fn purge_due(&self) -> u32 {
+        self.due.get()
+    }
+
+    /// A purge of a leaf is due at that time; 0: none is.
+    pub fn learn_purge_due(&self, due: u32) {
+        self.due.learn(due);
+    }
+
+    /// Forgets that time: all trees are asked anew, and what they learn meanwhile counts.
+    pub fn forget_purge_due(&self) {
+        self.due.forget();
     }
 
     /// The first table after `last`, by number, whose tree may have something to evict; `None`: the first of all. A tree that has

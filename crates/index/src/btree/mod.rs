@@ -176,10 +176,16 @@ impl BTree {
         self.tree.nodes.residency.due()
     }
 
+    /// A look at the tree did not come to its end: it is due again at that time, in seconds since 1970.
+    pub fn look_again(&self, at: u32) {
+        self.tree.nodes.residency.learn_due(at);
+    }
+
     /// Looks for leaves of which a quarter can be gone at `now`, in seconds since 1970: expired versions, and ones that only snapshots saw. Looks
     /// at some from the key `from` on, and returns the first that it finds, up to one that is not due, and the
     /// key from which to continue; `None` at the end. It reads inner nodes from disk, and no leaf. Beginning at the empty key it
     /// finds out anew when the next one is due.
+    /// Until it has come to the end, or [`BTree::look_again`] is called, it is not known.
     ///
     /// # Errors
     /// An inner node cannot be read.

@@ -23,9 +23,6 @@ const GONE_SHARE: u64 = 4;
 /// A purge that is due at once.
 pub(super) const AT_ONCE: u32 = 1;
 
-/// After a failure nothing is due for so long, in seconds.
-const AFTER_FAILURE_S: u32 = 600;
-
 /// How many slots a step of the walk looks at, ...
 const SLOTS_MAX: usize = 4096;
 
@@ -173,18 +170,9 @@ impl Tree {
         now: u32,
     ) -> Result<(Option<DueLeaves>, Option<Vec<u8>>), IndexError> {
         let _maintenance = self.maintenance.lock();
-        let residency = &self.nodes.residency;
         if from.is_empty() {
-            residency.forget_due();
+            self.nodes.residency.forget_due();
         }
-        let walked = self.walk_dues(from, now);
-        if walked.is_err() {
-            residency.learn_due(now.saturating_add(AFTER_FAILURE_S));
-        }
-        walked
-    }
-
-    fn walk_dues(&self, from: &[u8], now: u32) -> Result<(Option<DueLeaves>, Option<Vec<u8>>), IndexError> {
         let mut walk = Walk { tree: self, now, from, slots_left: SLOTS_MAX, due: None, next: None };
         match self.nodes.node_of(&self.root, Fences::ROOT, LoadFor::Maintenance)? {
             Node::Inner(inner) => _ = walk.visit(&inner)?,

@@ -28,7 +28,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::account::DiskState;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
-use crate::memory::{COUNTS_BYTES, IndexMemory};
+use crate::memory::{COUNTS_BYTES, EarliestDue, IndexMemory};
 
 const TAG_MASK: usize = 3;
 const INNER: usize = 1;
@@ -98,7 +98,7 @@ pub(crate) struct Residency {
     /// Whether the tree is listed. Changes under the lock of the list.
     is_listed: AtomicBool,
     /// The earliest time when a purge of a leaf of the tree is due, in seconds since 1970, as far as it is known; 0: not at all.
-    due: AtomicU32,
+    due: EarliestDue,
     counts: Counts,
 }
 
@@ -121,25 +121,25 @@ impl Residency {
             memory,
             table,
             is_listed: AtomicBool::new(false),
-            due: AtomicU32::new(0),
+            due: EarliestDue::default(),
             counts: Counts::default(),
         }
     }
 
     /// The earliest time when a purge of a leaf is due, in seconds since 1970, as far as it is known; 0: not at all.
     pub(crate) fn due(&self) -> u32 {
-        self.due.load(Ordering::Relaxed)
+        self.due.get()
     }
 
     /// A purge is due at that time.
     pub(crate) fn learn_due(&self, due: u32) {
-        let is_earlier = |known: u32| (known == 0 || due < known).then_some(due);
-        _ = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_earlier);
+        self.due.learn(due);
+        self.memory.learn_purge_due(due);
     }
 
     /// Forgets that time: the dues of all leaves are looked at, and learned, anew.
     pub(crate) fn forget_due(&self) {
-        self.due.store(0, Ordering::Relaxed);
+        self.due.forget();
     }
 
     /// Lists the tree for eviction, unless it is listed. Called after a change (INV-IDX-14).
