@@ -1,13 +1,17 @@
-//! The memtables of all tables together take a quarter of the memory budget at most, half of it once nodes are evicted. Each table
-//! has a bound of its own (`merger.rs`), but there may be ten thousand of them.
+//! The memtables of all tables together take a quarter of the memory budget at most. Each table has a bound of its own
+//! (`merger.rs`), but there may be ten thousand of them.
 //!
 //! A table's memtable is frozen at a size that grows with the data ([`Engine::memtable_bytes_max`]).
 //!
 //! When mutable memtables have more than half of that share, the merger freezes the largest ones, whatever their size, until the
-//! rest has a quarter of it. From three quarters on, or from half of it while more than the budget is used, commits are slowed so that the merge that goes on ends before the share is used up, and
-//! they wait while memtables that can be merged take more than all of it. Those of a table whose tree cannot
+//! rest has a quarter of it. From three quarters on, commits are slowed so that the merge that goes on ends before the share is
+//! used up, and they wait while memtables that can be merged take more than all of it. Those of a table whose tree cannot
 //! be read do not count: its own commits are refused (`maintenance.rs`), the others' go on. Nor do merged memtables that a
 //! value of the program holds, nor what an empty memtable takes: that is part of its table.
+//!
+//! Larger ones would not do: a checkpoint first merges the memtables that there are, about as fast as commits fill others, so twice what
+//! they hold is log that no checkpoint covers, and an opening after a crash has to fit it into half of the budget. With an eighth of the budget for
+//! one and half of it for all, an opening took 93 s, because it had to merge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,12 +26,8 @@ use crate::latency::Waited;
 use crate::merger::freeze;
 use crate::options::MEMTABLE_BYTES_LEAST;
 
-/// All memtables together take at most this part of the budget while all nodes are in memory, ...
+/// All memtables together take at most this part of the budget.
 const MEMTABLES_SHARE: usize = 4;
-
-/// ... and this part once nodes are evicted. A row that is gathered in a memtable takes two hundred bytes, one that waits in a dirty leaf
-/// takes the leaf. The more rows are merged into a leaf at once, the fewer leaves are read for it, and written.
-const MEMTABLES_SHARE_EVICTING: usize = 2;
 
 /// How many bytes all memtables may take.
 pub(crate) struct MemtableShare {
@@ -64,20 +64,13 @@ fn mergeable_bytes(table: &TableState) -> u64 {
 /// A memtable is frozen when it takes this part of the live bytes on disk, ...
 const LIVE_SHARE: u64 = 16;
 
-/// ... or this part of what all memtables may take while all nodes are in memory, ...
+/// ... or this part of what all memtables may take, once nodes are evicted at that size, ...
 const GROWN_SHARE: usize = 4;
-
 /// (the least size is this part of it at most)
 const LEAST_SHARE: usize = 8;
 
-/// ... or this one once nodes are evicted: another one is filled while it is merged, ...
-const GROWN_SHARE_EVICTING: usize = 2;
-
 /// ... or this part of the log between two checkpoints: a checkpoint freezes it anyway.
 const LOG_SHARE: u64 = 2;
-
-/// If eviction does not keep up, memtables may grow by this part of their room until the oldest of them is merged.
-const BEHIND_SHARE: u64 = 8;
 
 /// A waiting commit looks at all tables every so many looks.
 const EXACT_LOOKS: usize = 16;
@@ -89,8 +82,7 @@ impl Engine {
 
     /// How many bytes all memtables may take.
     pub fn memtable_share(&self) -> usize {
-        let share = if self.evicts_nodes() { MEMTABLES_SHARE_EVICTING } else { MEMTABLES_SHARE };
-        self.memory.memtables.budget.load(Ordering::Relaxed) / share
+        self.memory.memtables.budget.load(Ordering::Relaxed) / MEMTABLES_SHARE
     }
 
     /// With this many bytes of memtables commits wait.
@@ -99,20 +91,21 @@ impl Engine {
     }
 
     /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes: where there are many
-    /// leaves, a longer memtable changes more rows of each.
+    /// leaves, a longer memtable changes more rows of each. Where nodes are evicted each of these leaves is read, and written, too. But
+    /// what memtables hold when a checkpoint begins has to be merged before it ends.
     #[inline]
     pub fn memtable_bytes_max(&self) -> usize {
         if let Some(bytes) = self.options.memtable_bytes_max {
             return bytes;
         }
         let share = self.memtable_share();
-        let log = (self.options.checkpoint_log_bytes / LOG_SHARE) as usize;
+        let most = (share / GROWN_SHARE).min((self.options.checkpoint_log_bytes / LOG_SHARE) as usize);
         if self.evicts_nodes() {
-            return (share / GROWN_SHARE_EVICTING).min(log);
+            return most;
         }
         let least = MEMTABLE_BYTES_LEAST.min(share / LEAST_SHARE);
         let live_bytes = self.progress.live_bytes.load(Ordering::Relaxed);
-        ((live_bytes / LIVE_SHARE) as usize).min(share / GROWN_SHARE).min(log).max(least)
+        ((live_bytes / LIVE_SHARE) as usize).min(most).max(least)
     }
 
     /// Has the merger look if memtables take more than half of their share. Called after a commit was applied.
@@ -147,22 +140,15 @@ impl Engine {
         }
     }
 
-    /// Whether commits are slowed: the share of the memtables is nearly used up, or half of it is and eviction does not keep up.
+    /// Whether the share of the memtables is nearly used up: commits are slowed.
     #[inline]
     pub fn memtables_are_many(&self) -> bool {
-        let (bytes, most) = (self.memory.index.memtable_bytes(), self.memtables_most());
-        bytes > most / 2 && (bytes > most / 4 * 3 || self.eviction_is_behind())
+        self.memory.index.memtable_bytes() > self.memtables_most() / 4 * 3
     }
 
-    /// More than the budget is used since nodes are evicted.
-    fn eviction_is_behind(&self) -> bool {
-        self.evicts_nodes() && self.memory.index.used_bytes() > self.memory.index.budget_bytes()
-    }
-
-    /// How many bytes more the memtables may take before commits wait; less if eviction does not keep up.
+    /// How many bytes more the memtables may take before commits wait.
     pub fn memtable_room(&self) -> u64 {
-        let room = self.memtables_most().saturating_sub(self.memory.index.memtable_bytes()) as u64;
-        if self.eviction_is_behind() { room / BEHIND_SHARE } else { room }
+        self.memtables_most().saturating_sub(self.memory.index.memtable_bytes()) as u64
     }
 
     /// Waits while memtables that can be merged take more than their share.
@@ -240,10 +226,10 @@ mod tests {
         assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [2, 4]);
         db.set_memory_bytes(8 << 30).unwrap();
         db.engine().memory.index.begin_batch();
-        // Half of the log; a quarter of the budget.
-        assert_eq!(size(&db, 100 << 30), 128);
+        // A sixteenth of the budget, as much as there is to be had; half of the log.
+        assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [128, 128]);
         db.set_memory_bytes(64 << 20).unwrap();
-        assert_eq!(size(&db, 100 << 30), 16);
+        assert_eq!(size(&db, 0), 4);
         let fixed =
             Options { memtable_bytes_max: Some(8 << 20), memory_bytes: Some(1 << 30), ..Options::default() };
         assert_eq!(size(&open(fixed), 100 << 30), 8);

@@ -59,7 +59,7 @@ pub struct Options {
     /// way: clean ones first, then dirty ones, which are written for it. What values and cursors of the program hold counts
     /// until they are dropped. When that is not enough, reads that load nodes, and merges, wait, for a tenth of a second
     /// at most. It bounds other options: `memtable_bytes_max`, if it is given, to a thirty-second and `checkpoint_log_bytes` to a quarter of
-    /// it. All memtables together take a quarter at most, half once nodes are evicted: commits wait for that. All open transactions
+    /// it. All memtables together take a quarter at most: commits wait for that. All open transactions
     /// take a quarter: their puts and reads are refused beyond it ([`Error::TooLarge`]). At least 16 MiB and twice
     /// `log_buffer_bytes`. Default `None`.
     pub memory_bytes: Option<usize>,
