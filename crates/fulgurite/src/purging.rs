@@ -31,8 +31,12 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// When a leaf that could not be purged is tried again, in seconds.
 const AGAIN_S: u32 = 600;
 
-/// How many ranges of leaves a round purges. Then other work of the thread has its turn.
+/// How many ranges of leaves a round purges, ...
 const RANGES_MAX: usize = 8;
+
+/// ... and how long it goes on to another one: each may have to wait until the merge of a memtable into the table ends. Then other work
+/// of the thread has its turn.
+const ROUND_MAX: Duration = Duration::from_millis(20);
 
 /// Where the room is scarce, a range is purged only if so many bytes more can be written beside all that is needed (INV-SPACE-3): its leaves,
 /// and those above.
@@ -94,8 +98,11 @@ impl Engine {
             state.look_at_ns = Some(now_ns + PAUSE.as_nanos() as u64);
             state.tables = self.tables_with_dues(now_s);
         }
-        for _ in 0..RANGES_MAX {
-            let Some(table) = state.tables.last().cloned() else { break };
+        let is_over = || self.env.clock().monotonic_ns() - now_ns > ROUND_MAX.as_nanos() as u64;
+        for range in 0..RANGES_MAX {
+            let Some(table) = state.tables.last().cloned().filter(|_| range == 0 || !is_over()) else {
+                break;
+            };
             let again_s = |after_s: u64| seconds(self.now_ms()).saturating_add(after_s as u32);
             if !self.has_room_to_purge() {
                 // Once the next checkpoint has written the dirty nodes.
