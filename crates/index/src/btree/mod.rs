@@ -73,7 +73,7 @@ pub use options::{BTreeOptions, DeltaRule, DeltaShape};
 pub use purge::DueLeaves;
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
 
-use slot::Node;
+use slot::{Node, flush_dropped};
 use tree::{Nodes, Tree};
 
 /// A B+tree over a store of node records. Cloning it gives another handle to the same tree.
@@ -134,6 +134,8 @@ impl BTree {
         *root.disk() = None;
         root.set_lsn(Lsn::NULL);
         root.set_clean();
+        // The whole tree hangs on the old root. The thread may be one that rests now.
+        flush_dropped();
     }
 
     /// The LSN of the newest root record; [`Lsn::NULL`] if the written tree is empty. A concurrent write-out may

@@ -78,9 +78,14 @@ fn drop_through_epoch(node: Node) {
     epoch::pin().defer(move || drop(node));
     DROPPED_BYTES.set(bytes);
     if bytes >= FLUSH_BYTES {
-        DROPPED_BYTES.set(0);
-        (0..FLUSHES).for_each(|_| epoch::pin().flush());
+        flush_dropped();
     }
+}
+
+/// Has the epoch advance, so that the nodes that this thread has dropped are freed: also if it works on no tree any more.
+pub(crate) fn flush_dropped() {
+    DROPPED_BYTES.set(0);
+    (0..FLUSHES).for_each(|_| epoch::pin().flush());
 }
 
 /// How many bytes of nodes the slots of one tree hold, and whether eviction has to look at them.
