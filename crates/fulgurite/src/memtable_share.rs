@@ -64,7 +64,7 @@ fn mergeable_bytes(table: &TableState) -> u64 {
 /// A memtable is frozen when it takes this part of the live bytes on disk, ...
 const LIVE_SHARE: u64 = 16;
 
-/// ... or this part of what all memtables may take, once nodes are evicted at that size, ...
+/// ... or this part of what all memtables may take, ...
 const GROWN_SHARE: usize = 4;
 /// (the least size is this part of it at most)
 const LEAST_SHARE: usize = 8;
@@ -91,19 +91,19 @@ impl Engine {
     }
 
     /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes: where there are many
-    /// leaves, a longer memtable changes more rows of each. Where nodes are evicted each of these leaves is read, and written, too. But
-    /// what memtables hold when a checkpoint begins has to be merged before it ends.
+    /// leaves, a longer memtable changes more rows of each. Where nodes are evicted it is the least: each row makes a leaf dirty, which
+    /// a full disk keeps in memory, and what memtables hold when a checkpoint begins has to be merged before it ends.
     #[inline]
     pub fn memtable_bytes_max(&self) -> usize {
         if let Some(bytes) = self.options.memtable_bytes_max {
             return bytes;
         }
         let share = self.memtable_share();
-        let most = (share / GROWN_SHARE).min((self.options.checkpoint_log_bytes / LOG_SHARE) as usize);
-        if self.evicts_nodes() {
-            return most;
-        }
         let least = MEMTABLE_BYTES_LEAST.min(share / LEAST_SHARE);
+        if self.evicts_nodes() {
+            return least;
+        }
+        let most = (share / GROWN_SHARE).min((self.options.checkpoint_log_bytes / LOG_SHARE) as usize);
         let live_bytes = self.progress.live_bytes.load(Ordering::Relaxed);
         ((live_bytes / LIVE_SHARE) as usize).min(most).max(least)
     }
@@ -226,10 +226,9 @@ mod tests {
         assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [2, 4]);
         db.set_memory_bytes(8 << 30).unwrap();
         db.engine().memory.index.begin_batch();
-        // A sixteenth of the budget, as much as there is to be had; half of the log.
-        assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [128, 128]);
+        assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [16, 16]);
         db.set_memory_bytes(64 << 20).unwrap();
-        assert_eq!(size(&db, 0), 4);
+        assert_eq!(size(&db, 100 << 30), 2);
         let fixed =
             Options { memtable_bytes_max: Some(8 << 20), memory_bytes: Some(1 << 30), ..Options::default() };
         assert_eq!(size(&open(fixed), 100 << 30), 8);
