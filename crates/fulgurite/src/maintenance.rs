@@ -349,11 +349,11 @@ impl Engine {
     fn try_checkpoint_round(&self) -> Result<Round> {
         let freed = self.free_retired();
         let looked = self.room.look();
-        let purged = if self.log.poisoned().is_none() { self.purge_round() } else { Ok(false) };
         let worked = self.log.poisoned().is_none() && self.checkpoint_is_due();
         if worked {
-            self.paced_checkpoint()?;
+            self.paced_checkpoint().inspect_err(|_| self.merger.purging.want_checkpoint())?;
         }
+        let purged = if self.log.poisoned().is_none() { self.purge_round() } else { Ok(false) };
         // Commits that are not flushed yet may make a checkpoint due once they are.
         let left = freed? || purged? || self.has_unflushed() || self.is_collecting();
         looked.map(|()| Round { worked, left })

@@ -140,15 +140,24 @@ impl Engine {
         }
     }
 
-    /// Whether the share of the memtables is nearly used up: commits are slowed.
+    /// Whether the share of the memtables is nearly used up, by those that merging gives back: commits are slowed.
     #[inline]
     pub fn memtables_are_many(&self) -> bool {
-        self.memory.index.memtable_bytes() > self.memtables_most() / 4 * 3
+        let many = self.memtables_most() / 4 * 3;
+        self.memory.index.memtable_bytes() > many
+            && self.mergeable_bytes() > many
+            && !self.progress.merging.is_failing()
     }
 
     /// How many bytes more the memtables may take before commits wait.
     pub fn memtable_room(&self) -> u64 {
-        self.memtables_most().saturating_sub(self.memory.index.memtable_bytes()) as u64
+        self.memtables_most().saturating_sub(self.mergeable_bytes()) as u64
+    }
+
+    /// What merging gives back, if it does not fail: only a checkpoint merges the catalog's memtable.
+    fn mergeable_bytes(&self) -> usize {
+        let of_catalog = self.tables.root.index.memtables().bytes() as usize;
+        self.memory.index.mergeable_bytes().saturating_sub(of_catalog)
     }
 
     /// Waits while memtables that can be merged take more than their share.
@@ -162,9 +171,8 @@ impl Engine {
 
     /// Looks at all tables that have something to merge, of which there may be thousands, only where one cannot be merged.
     fn memtables_are_over(&self) -> bool {
-        let of_catalog = self.tables.root.index.memtables().bytes() as usize;
-        let mergeable = self.memory.index.mergeable_bytes().saturating_sub(of_catalog);
-        mergeable > self.memtables_most() && (!self.progress.merging.is_failing() || self.tables_are_over())
+        self.mergeable_bytes() > self.memtables_most()
+            && (!self.progress.merging.is_failing() || self.tables_are_over())
     }
 
     fn tables_are_over(&self) -> bool {

@@ -51,7 +51,8 @@ pub struct Options {
     pub checkpoint_log_bytes: u64,
     /// How many bytes of nodes and moved values a second checkpoints write at most, garbage collection included: for a device that
     /// others need, too. Commits are slowed when that is less than they make necessary (`Stats::waits`). It does not hold
-    /// for a checkpoint that a caller waits for, for the close, nor while the disk is nearly full; and nodes that are evicted are
+    /// for a checkpoint that a caller waits for, for the close, while the disk is nearly full, nor once the log has nearly twice
+    /// `checkpoint_log_bytes`; and nodes that are evicted are
     /// written beside it. At least 1 MiB. `None`, the default: as fast as is needed.
     pub checkpoint_bytes_per_second: Option<u64>,
     /// The memory budget, in bytes: for nodes of trees, memtables, log buffers and open transactions together. `None`: a quarter of what the

@@ -11,11 +11,13 @@
 //! tried again after ten minutes. Nothing of this is on disk but the times in inner nodes: after an opening each table whose root was not read
 //! yet is due, so that its root is read once, a minute after the opening or later.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fulgurite_index::LoadFor;
+use fulgurite_index::btree::DueLeaves;
 use fulgurite_types::{KeySpan, TableId};
 use parking_lot::Mutex;
 
@@ -38,9 +40,13 @@ const RANGES_MAX: usize = 8;
 /// of the thread has its turn.
 const ROUND_MAX: Duration = Duration::from_millis(20);
 
-/// Where the room is scarce, a range is purged only if so many bytes more can be written beside all that is needed (INV-SPACE-3): its leaves,
-/// and those above.
-const RANGE_BYTES: u64 = 1 << 20;
+/// A look at a table in which fewer than this part of the leaves that were due changed was of no use: a snapshot holds them. The next one is
+/// as late as that for such leaves.
+const USEFUL_SHARE: u64 = 8;
+
+/// Where the room is scarce, a round purges one range, if this many times its leaves can be written beside all that is needed
+/// (INV-SPACE-3): they, and those above.
+const RANGE_TIMES: u64 = 2;
 
 /// The look for leaves that are due.
 #[derive(Default)]
@@ -59,8 +65,13 @@ struct State {
     tables: Vec<Arc<TableState>>,
     /// The key of the last one from which to go on.
     from: Vec<u8>,
+    /// How many leaves were due in the last one, and how many of them changed.
+    found: u64,
+    changed: u64,
     /// Whether a leaf changed since the look began.
     has_purged: bool,
+    /// The tables in which a look was of no use, and when the next is, in seconds since 1970.
+    useless: BTreeMap<TableId, u32>,
 }
 
 impl Purging {
@@ -74,9 +85,22 @@ impl Purging {
         !self.state.lock().tables.is_empty()
     }
 
+    /// Asks for a checkpoint, or again: the last has failed.
+    pub fn want_checkpoint(&self) {
+        self.wants_checkpoint.store(true, Relaxed);
+    }
+
     /// Whether a checkpoint has to write the purged leaves. Asks once.
     pub fn take_wanted(&self) -> bool {
         self.wants_checkpoint.swap(false, Relaxed)
+    }
+}
+
+impl State {
+    /// The next table is looked at from its beginning.
+    fn end_of_table(&mut self) {
+        self.from.clear();
+        (self.found, self.changed) = (0, 0);
     }
 }
 
@@ -88,46 +112,50 @@ impl Engine {
     /// A round of the work; returns whether there is more.
     pub fn purge_round(&self) -> Result<bool> {
         let state = &mut *self.merger.purging.state.lock();
-        let now_ns = self.env.clock().monotonic_ns();
+        let (now_ns, now_s) = (self.env.clock().monotonic_ns(), seconds(self.now_ms()));
+        self.memory.index.set_now_s(now_s);
         let look_at_ns = *state.look_at_ns.get_or_insert(now_ns + PAUSE.as_nanos() as u64);
         if state.tables.is_empty() {
-            let now_s = seconds(self.now_ms());
             if now_ns < look_at_ns || !(1..=now_s).contains(&self.memory.index.purge_due()) {
                 return Ok(false);
             }
             state.look_at_ns = Some(now_ns + PAUSE.as_nanos() as u64);
-            state.tables = self.tables_with_dues(now_s);
+            state.useless.retain(|_, again_s| *again_s > now_s);
+            state.tables = self.tables_with_dues(now_s, &state.useless);
         }
+        let (ranges, mut outcome) = (if self.room.is_plenty() { RANGES_MAX } else { 1 }, Ok(()));
         let is_over = || self.env.clock().monotonic_ns() - now_ns > ROUND_MAX.as_nanos() as u64;
-        for range in 0..RANGES_MAX {
-            let Some(table) = state.tables.last().cloned().filter(|_| range == 0 || !is_over()) else {
-                break;
-            };
-            let again_s = |after_s: u64| seconds(self.now_ms()).saturating_add(after_s as u32);
+        for range in 0..ranges {
+            let next = state.tables.last().cloned();
+            let Some(table) = next.filter(|_| outcome.is_ok() && (range == 0 || !is_over())) else { break };
             if !self.has_room_to_purge() {
                 // Once the next checkpoint has written the dirty nodes.
-                state.from.clear();
-                let rest = state.tables.drain(..);
-                rest.for_each(|table| table.index.base().look_again(again_s(PAUSE.as_secs())));
+                let rest = std::mem::take(&mut state.tables);
+                rest.iter().for_each(|table| {
+                    table.index.base().look_again(now_s.saturating_add(PAUSE.as_secs() as u32))
+                });
+                state.end_of_table();
                 break;
             }
             match self.purge_range(&table, state) {
                 Ok(Some(next)) => state.from = next,
-                outcome => {
+                ended => {
+                    outcome = ended.map(|_| ());
                     state.tables.pop();
-                    state.from.clear();
-                    if outcome.is_err() {
+                    let is_useless = state.changed * USEFUL_SHARE < state.found;
+                    if outcome.is_err() || is_useless {
                         // The other tables go on.
-                        table.index.base().look_again(again_s(AGAIN_S.into()));
-                        outcome?;
+                        state.useless.insert(table.id, now_s.saturating_add(AGAIN_S));
+                        table.index.base().look_again(now_s.saturating_add(AGAIN_S));
                     }
+                    state.end_of_table();
                 }
             }
         }
         if state.tables.is_empty() && std::mem::take(&mut state.has_purged) {
-            self.merger.purging.wants_checkpoint.store(true, Relaxed);
+            self.merger.purging.want_checkpoint();
         }
-        Ok(!state.tables.is_empty())
+        outcome.map(|()| !state.tables.is_empty())
     }
 
     /// How long the thread may rest: until a purge may be due; `None`: none ever will be, unless something is committed.
@@ -141,12 +169,13 @@ impl Engine {
     }
 
     /// The tables in which a purge is due. Of the others it is learned anew when one is. Only checkpoints change the catalog's tree.
-    fn tables_with_dues(&self, now_s: u32) -> Vec<Arc<TableState>> {
+    fn tables_with_dues(&self, now_s: u32, useless: &BTreeMap<TableId, u32>) -> Vec<Arc<TableState>> {
         let memory = &self.memory.index;
         memory.forget_purge_due();
         let mut tables = self.tables.all();
         tables.retain(|table| {
             let due = table.index.base().purge_due();
+            let due = if due == 0 { 0 } else { due.max(useless.get(&table.id).copied().unwrap_or(0)) };
             let is_due = (1..=now_s).contains(&due);
             if !is_due {
                 memory.learn_purge_due(due);
@@ -157,7 +186,8 @@ impl Engine {
     }
 
     fn has_room_to_purge(&self) -> bool {
-        self.room.is_plenty() || (!self.room.must_stay_empty() && self.room.for_cleaning().0 >= RANGE_BYTES)
+        let bytes = RANGE_TIMES * (DueLeaves::LEAVES_MAX * self.options.leaf_bytes) as u64;
+        self.room.is_plenty() || (!self.room.must_stay_empty() && self.room.for_cleaning().0 >= bytes)
     }
 
     /// Purges the next range of a table that is due; returns the key from which to go on, `None` at the end.
@@ -176,6 +206,8 @@ impl Engine {
                 return Err(Error::Closed);
             }
             let changed = due.purged(now_s.saturating_add(AGAIN_S));
+            state.found += due.len() as u64;
+            state.changed += changed;
             self.merger.purging.leaves.fetch_add(changed, Relaxed);
             state.has_purged |= changed > 0;
             tree.memory().wait_for_room(LoadFor::Maintenance);

@@ -137,6 +137,30 @@ fn a_snapshot_keeps_what_it_sees() {
     check(&db, &table, ROWS as usize / 2);
 }
 
+/// Leaves that a snapshot holds are read once in ten minutes, although the nodes that know when they are due are evicted meanwhile.
+#[test]
+fn a_look_that_was_of_no_use_is_not_made_again_at_once() {
+    let env = SimEnv::new(1);
+    let db = common::open_as(env.clone(), common::evicting()).unwrap();
+    let table = load(&db);
+    let snapshot = db.snapshot();
+    for n in (0..ROWS).filter(|n| !expires(*n)) {
+        table.put(key(n), [2; 100]).unwrap();
+    }
+    db.checkpoint().unwrap();
+    let loads = |minutes: u32| {
+        let before = db.stats().memory.node_loads.merges;
+        pass(&env, &db, Duration::from_secs(60) * minutes);
+        db.stats().memory.node_loads.merges - before
+    };
+    let first = loads(13);
+    assert!(first > 500, "{first} leaves are read that are due");
+    let later = loads(30);
+    // Two looks, then three.
+    assert!(later <= first * 2, "{first} leaves in 13 minutes, {later} in the next 30");
+    assert_eq!(snapshot.range(&table, ..).unwrap().map(Result::unwrap).count(), ROWS as usize);
+}
+
 /// `FULGURITE_EXPIRED_ROWS` rows of 100 bytes, in a budget of 200 MiB on a real disk, which expire while nothing else happens.
 #[test]
 #[ignore = "takes minutes"]

@@ -65,6 +65,8 @@ pub struct IndexMemory {
     batches: CachePadded<AtomicU32>,
     /// When a purge of a leaf of any tree is due, as far as it is known.
     due: EarliestDue,
+    /// About now, in seconds since 1970; 0: not known.
+    now_s: AtomicU32,
     /// The tables whose trees may have something to evict ([`crate::btree`]).
     evictable: Mutex<BTreeSet<TableId>>,
     counters: LoadCounters,
@@ -241,6 +243,16 @@ impl IndexMemory {
     /// have the rest, each read would evict what the next one needs.
     fn evictable_bytes(&self) -> usize {
         self.placed.load(Ordering::Relaxed).saturating_sub(self.budget_bytes() / REST_SHARE)
+    }
+
+    /// About now, in seconds since 1970; 0: not known.
+    pub(crate) fn now_s(&self) -> u32 {
+        self.now_s.load(Ordering::Relaxed)
+    }
+
+    /// Tells about now, in seconds since 1970.
+    pub fn set_now_s(&self, now_s: u32) {
+        self.now_s.store(now_s, Ordering::Relaxed);
     }
 
     /// When a purge of a leaf of any tree is due, in seconds since 1970, as far as it is known; 0: not at all.

@@ -10,15 +10,16 @@
 //! - while no commit comes: there is nothing to yield to.
 //!
 //! Where the program bounds its rate ([`Options::checkpoint_bytes_per_second`](crate::Options::checkpoint_bytes_per_second)) it pauses
-//! for that, too, but for a caller that waits and a disk that is nearly full; commits are slowed sooner then.
+//! for that, too, but for a caller that waits, a disk that is nearly full, and a log that has nearly twice its share; commits are slowed
+//! sooner then.
 //!
 //! INV-CKPT-6: while checkpoints succeed, the log above the last one stays below twice its share, however fast and long
 //! commits come, but for the excess of transactions that are longer than a quarter of it (`growth.rs`). Once it has outgrown its share, commits are slowed:
 //! what it may still grow by is spread over the time that the checkpoint still needs ([`Pacing::pressure`]). That
 //! holds from its boundary to its superblock, and each commit looks at the log as it is: a checkpoint that merges, or
 //! writes more than was expected, slows them, too. However wrong the expected time is, the log only comes ever closer to
-//! its bound, as long as that time is not 0. And a checkpoint that is due begins, because no other work runs on its
-//! thread, and ends, because it merges and writes what there was at its boundary: merges that make leaves dirty again
+//! its bound, as long as that time is not 0. And a checkpoint that is due begins, because beside it nothing runs on its
+//! thread but purges, which wait for the merge of one memtable at most between two looks, and ends, because it merges and writes what there was at its boundary: merges that make leaves dirty again
 //! behind it leave them to the next one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -51,6 +52,9 @@ pub(super) const PAUSE: Duration = Duration::from_millis(5);
 const SLOW_FROM_EIGHTHS: u64 = 10;
 /// ... and so that it does not reach this many.
 const LOG_MAX_EIGHTHS: u64 = 15;
+
+/// From so many eighths on no rate bounds a checkpoint.
+const LIMITED_MAX_EIGHTHS: u64 = 14;
 
 /// However long the log is, commits may write this many bytes a second of it.
 const LOG_BYTES_A_SECOND_MIN: u64 = 256 << 10;
@@ -325,7 +329,9 @@ impl<'p> Pacer<'p> {
             CheckpointPace::Caller
         } else if at.is_short_of_space {
             CheckpointPace::Space
-        } else if self.limited_ns(self.done) > at.ns.saturating_sub(self.begun_ns) {
+        } else if at.log < self.share.at_end / 8 * LIMITED_MAX_EIGHTHS
+            && self.limited_ns(self.done) > at.ns.saturating_sub(self.begun_ns)
+        {
             CheckpointPace::Limited
         } else if at.has_much_garbage {
             CheckpointPace::Garbage
@@ -355,7 +361,7 @@ impl<'p> Pacer<'p> {
     /// About how long the checkpoint still takes at the speed that it had so far.
     fn left_ns(&self, at: Now) -> u64 {
         let left = (self.total() - self.done).max(at.dirty_bytes / DIRTY_AHEAD);
-        self.worked_ns(at, left).max(self.limited_ns(left)).clamp(LEFT_NS_MIN, LEFT_NS_MAX)
+        self.worked_ns(at, left).clamp(LEFT_NS_MIN, LEFT_NS_MAX).max(self.limited_ns(left))
     }
 
     /// How long the writing of `bytes` takes at the rate that is allowed.
@@ -490,6 +496,7 @@ mod tests {
         assert_eq!(ns, 4 * SECOND, "40 MiB take four seconds");
         assert_eq!(pacing.left_ns.load(Relaxed), 6 * SECOND);
         assert_eq!(pacer.pace(late(3 * SECOND)), CheckpointPace::Limited);
+        assert_ne!(pacer.pace(Now { log: 400, ..late(3 * SECOND) }), CheckpointPace::Limited, "too much log");
         assert_eq!(pacer.pace(Now { is_short_of_space: true, ..late(3 * SECOND) }), CheckpointPace::Space);
         let _hurry = pacing.hurry();
         assert_eq!(pacer.pace(late(3 * SECOND)), CheckpointPace::Caller);

@@ -29,8 +29,12 @@ const SLOTS_MAX: usize = 4096;
 /// ... and how many leaves that are due it finds.
 const LEAVES_MAX: usize = 16;
 
-/// When a purge of the leaf is due, in seconds since 1970: see above. 0: never.
-pub(super) fn purge_due(leaf: &Leaf) -> u32 {
+/// Versions that newer ones replaced, and tombstones, are purged as a leaf is built. So those that a record is written with are seen by a
+/// snapshot, which may have ended so many seconds later.
+const SNAPSHOT_S: u32 = 600;
+
+/// When a purge of the leaf is due, in seconds since 1970: see above. 0: never. `now` is in such seconds, 0 if it is not known.
+pub(super) fn purge_due(leaf: &Leaf, now: u32) -> u32 {
     if !leaf.may_be_pruned() {
         return 0;
     }
@@ -48,7 +52,7 @@ pub(super) fn purge_due(leaf: &Leaf) -> u32 {
         }
     }
     if gone * GONE_SHARE >= all.max(1) {
-        return AT_ONCE;
+        return if now == 0 { AT_ONCE } else { now.saturating_add(SNAPSHOT_S) };
     }
     expiring.sort_unstable();
     let last = expiring.last().copied();
@@ -70,6 +74,15 @@ pub struct DueLeaves {
 }
 
 impl DueLeaves {
+    /// How many leaves a range has at most.
+    pub const LEAVES_MAX: usize = LEAVES_MAX;
+
+    /// How many it has.
+    #[expect(clippy::len_without_is_empty, reason = "a range that was found has leaves")]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The purge has come to the end: a leaf that it left as it was is not due before `at`, in seconds since 1970, in this opening. The
     /// snapshots that hold it then may have ended. Returns how many leaves are not as they were.
     pub fn purged(&self, at: u32) -> u64 {
@@ -178,7 +191,7 @@ impl Tree {
             Node::Inner(inner) => _ = walk.visit(&inner)?,
             Node::Leaf(leaf) => {
                 // Its slot knows nothing if it was loaded.
-                let due = purge_due(&leaf);
+                let due = purge_due(&leaf, 0);
                 self.root.set_due(due);
                 walk.visit_leaf(&self.root, Fences::ROOT, due != 0 && due <= now);
             }
@@ -210,7 +223,7 @@ mod tests {
                 .collect();
             writer.push(&[n as u8], &versions);
         }
-        purge_due(&writer.finish(None, Fill::Even).pop().unwrap().leaf)
+        purge_due(&writer.finish(None, Fill::Even).pop().unwrap().leaf, 0)
     }
 
     #[test]

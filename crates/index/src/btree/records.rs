@@ -43,7 +43,7 @@ impl Tree {
         last: Option<&DiskState>,
         pass: &WriteOut,
     ) -> Result<Written, IndexError> {
-        let due = purge_due(leaf);
+        let due = purge_due(leaf, self.nodes.residency.memory().now_s());
         if let Some(written) = self.write_delta(leaf, last, pass)? {
             return Ok(Written { due, ..written });
         }
