@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use fulgurite_env::Env;
 use fulgurite_index::{Base, Evicted, EvictionStep, IndexMemory};
-use fulgurite_log::CommitLog;
+use fulgurite_log::{BULK_BUFFERS_BYTES, CommitLog};
 use fulgurite_types::TableId;
 use parking_lot::Mutex;
 
@@ -133,8 +133,9 @@ impl Memory {
 
     /// Begins to count in a budget of so many bytes.
     pub fn begin(&self, budget: usize, options: &Options) {
-        self.index.others().fetch_add(options.log_buffer_bytes, Relaxed);
-        self.log_buffer_bytes.store(options.log_buffer_bytes, Relaxed);
+        let log_buffers = options.log_buffer_bytes + BULK_BUFFERS_BYTES;
+        self.index.others().fetch_add(log_buffers, Relaxed);
+        self.log_buffer_bytes.store(log_buffers, Relaxed);
         self.set_budget(budget, options);
     }
 

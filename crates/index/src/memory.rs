@@ -338,7 +338,8 @@ impl IndexMemory {
         }
         let now_ns = || self.budget.clock.get().map_or(0, |now_ns| now_ns());
         let start_ns = now_ns();
-        for _ in 0..NAPS {
+        let mut naps = 0;
+        while naps < NAPS && now_ns().saturating_sub(start_ns) < WAIT_MAX.as_nanos() as u64 {
             self.look();
             // What left its tree may wait for nothing but an epoch that advances.
             epoch::pin().flush();
@@ -346,7 +347,9 @@ impl IndexMemory {
             if !self.is_over() {
                 break;
             }
-            self.budget.changed.wait_for(&mut waiting, WAIT_MAX / NAPS);
+            // Each step of eviction signals: only a nap that nothing ended counts.
+            let nap = self.budget.changed.wait_for(&mut waiting, WAIT_MAX / NAPS);
+            naps += u32::from(nap.timed_out());
         }
         self.counters.waited(cause, now_ns().saturating_sub(start_ns));
     }
@@ -496,6 +499,32 @@ impl fmt::Debug for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each step of eviction wakes those that wait: they had gone on after ten steps, however far above the budget.
+    #[test]
+    fn a_wait_outlasts_the_steps_of_eviction() {
+        let memory = IndexMemory::default();
+        memory.set_budget(1000);
+        memory.placed.store(1000, Ordering::Relaxed);
+        memory.others.store(2000, Ordering::Relaxed);
+        memory.set_gives(true);
+        let steps = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                memory.wait_for_room(LoadFor::Read);
+                steps.load(Ordering::Relaxed)
+            });
+            while !waits.is_finished() {
+                if steps.fetch_add(1, Ordering::Relaxed) == 50 {
+                    memory.others.store(0, Ordering::Relaxed);
+                }
+                memory.set_gives(true);
+                std::thread::park_timeout(Duration::from_micros(200));
+            }
+            assert!(waits.join().unwrap() > 50);
+        });
+        assert_eq!(memory.waits().reads, 1);
+    }
 
     #[test]
     fn buffers_are_an_eighth_longer_than_their_bytes_at_most() {

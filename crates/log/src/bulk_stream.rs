@@ -16,8 +16,11 @@ use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// How many bytes are buffered before they are written.
-const BUFFER_BYTES: usize = 1024 * 1024;
+/// How many bytes an append point buffers before it writes them.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// What the buffers of all append points of the bulk stream take, in bytes, beside a record that is longer than one of them.
+pub const BULK_BUFFERS_BYTES: usize = (1 + Apart::COUNT) * BUFFER_BYTES;
 
 /// A thread that appends and finds this many bytes unsynced syncs them before it returns (INV-LOG-17).
 const UNSYNCED_BYTES_MAX: u64 = if cfg!(feature = "shuttle") { 4096 } else { 4 * 1024 * 1024 };
@@ -170,6 +173,8 @@ impl BulkStream {
         on_append(lsn);
         let header = BulkHeader { kind, codec: 0, flags: 0, body_bytes, lsn };
         let end = state.buffer.len() + bytes as usize;
+        let more = end.max(BUFFER_BYTES) - state.buffer.len();
+        state.buffer.reserve_exact(more);
         state.buffer.extend_from_slice(&header.encode(self.shared.database, pieces));
         for piece in pieces {
             state.buffer.extend_from_slice(piece);
@@ -231,6 +236,7 @@ impl BulkStream {
         add(&self.shared.stats.bulk_written_bytes, state.buffer.len() as u64);
         state.written = state.append_at();
         state.buffer.clear();
+        state.buffer.shrink_to(2 * BUFFER_BYTES);
         segment.set_used(state.written);
         state.note_unsynced();
         Ok(())
@@ -320,6 +326,10 @@ pub enum Apart {
     LeafDeltas,
 }
 
+impl Apart {
+    pub(crate) const COUNT: usize = 2;
+}
+
 /// A record of the bulk stream, verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkRecord {
@@ -333,8 +343,8 @@ pub struct BulkRecord {
 const READ_AHEAD_BYTES: u32 = 8 * 1024;
 
 impl Log {
-    /// Appends a record, its body given in pieces, and returns its LSN. The record stays in memory until about a
-    /// megabyte is buffered, and is durable after [`Log::sync_bulk`]. If 4 MiB are not durable by now the call syncs
+    /// Appends a record, its body given in pieces, and returns its LSN. The record stays in memory until some
+    /// hundred kilobytes are buffered, and is durable after [`Log::sync_bulk`]. If 4 MiB are not durable by now the call syncs
     /// them.
     ///
     /// # Errors

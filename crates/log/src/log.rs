@@ -1,5 +1,6 @@
 //! The log's interface: creation, opening, watermarks, segments, the close.
 
+use crate::bulk_stream::Apart;
 use crate::bulk_stream::BulkStream;
 use crate::commit_log::CommitLog;
 use crate::durability::Durability;
@@ -50,7 +51,7 @@ pub struct Log {
     pub(crate) stream: Arc<CommitStream>,
     pub(crate) bulk: Arc<BulkStream>,
     /// The append points of records that have segments of their own, by [`Apart`].
-    pub(crate) apart: [BulkStream; 2],
+    pub(crate) apart: [BulkStream; Apart::COUNT],
     pub(crate) segments: Arc<Segments>,
     pub(crate) shared: Arc<Shared>,
     is_direct: bool,

@@ -87,13 +87,25 @@ mod chosen {
         }
 
         /// Never times out: a sleeper that is not woken sleeps for ever, and the schedule that did it is found.
-        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _duration: Duration) {
+        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _duration: Duration) -> WaitTimeoutResult {
             self.wait(guard);
+            WaitTimeoutResult
         }
 
         /// Wakes all waiters.
         pub fn notify_all(&self) {
             self.0.notify_all();
+        }
+    }
+
+    /// How a wait of bounded length ended.
+    #[derive(Debug)]
+    pub struct WaitTimeoutResult;
+
+    impl WaitTimeoutResult {
+        /// Whether the wait timed out.
+        pub fn timed_out(&self) -> bool {
+            false
         }
     }
 

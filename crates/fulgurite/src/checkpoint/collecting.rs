@@ -65,6 +65,9 @@ const MOVED_SHARE_MUCH: u64 = 16;
 /// A list of the values of a victim may take as many bytes as the victim: then these are moved before more are noted.
 const DECODED_TIMES: usize = 2;
 
+/// Eviction makes room for a victim in so many steps, so that little counts that is not allocated yet.
+const CHARGE_STEPS: usize = 8;
+
 /// Other threads get the processor after so many bytes.
 const YIELD_BYTES: u64 = 64 << 10;
 
@@ -191,8 +194,10 @@ impl<'c> Collection<'c> {
         let memory = self.checkpointer.memory.as_deref()?;
         let segments = self.checkpointer.shared.log.written_segments();
         let bytes = segments.iter().find(|segment| segment.number == number)?.bytes as usize;
-        memory.set(DECODED_TIMES * bytes);
-        self.checkpointer.shared.tables.memory().wait_for_room(LoadFor::Maintenance);
+        for step in 1..=CHARGE_STEPS {
+            memory.set(DECODED_TIMES * bytes * step / CHARGE_STEPS);
+            self.checkpointer.shared.tables.memory().wait_for_room(LoadFor::Maintenance);
+        }
         Some(Decoded(memory))
     }
 

@@ -56,18 +56,21 @@ static ALLOCATOR: Counting = Counting;
 /// The only scenario that runs. All that the process has allocated is its own.
 pub struct Scenario {
     _turn: MutexGuard<'static, ()>,
+    /// How many bytes were allocated before: one that failed leaves some, above all for its backtrace.
+    before: usize,
 }
 
 impl Scenario {
     /// Waits for the scenario before this one.
     pub fn begin() -> Scenario {
         static TURN: Mutex<()> = Mutex::new(());
-        Scenario { _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Scenario { _turn: turn, before: ALLOCATED.load(Relaxed) }
     }
 
     /// How many bytes are allocated.
     pub fn allocated(&self) -> usize {
-        ALLOCATED.load(Relaxed)
+        ALLOCATED.load(Relaxed).saturating_sub(self.before)
     }
 
     /// Does `work`, in which at most `allowed` bytes may be allocated at any time, those from before it included.
@@ -77,7 +80,7 @@ impl Scenario {
         let now_ns = || fulgurite::env::Env::clock(&*clock).monotonic_ns();
         let start_ns = now_ns();
         let (result, counted) = with_counted(db, work);
-        let peak = PEAK.load(Relaxed);
+        let peak = PEAK.load(Relaxed).saturating_sub(self.before);
         let mib = |bytes: usize| bytes as f64 / MIB as f64;
         println!(
             "{what}: {:.1} MiB allocated at most, {:.1} counted, allowed {:.1}; {} ms",
