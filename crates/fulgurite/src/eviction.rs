@@ -6,6 +6,12 @@
 //! and merges, and commits, because memtables are full (INV-MEM-1: not for long, and not if it is of no use). The dirty nodes that
 //! are left then, roots, only a checkpoint can write: eviction asks for one.
 //!
+//! **INV-MEM-2.** *What makes leaves dirty waits for them to be written, on a full disk too.* While little room is left, eviction writes
+//! leaves only while a checkpoint is written, since that frees what their records replace, and only as long as all fits that is needed
+//! ([`crate::space::room::Room::takes_evicted_leaves`]): a leaf that is dirty is in the need already, so that writing it changes
+//! nothing of INV-SPACE-3. Between two checkpoints merges take a tenth of a second for each step, and garbage collection, which can be
+//! done later, ends. Inner nodes stay in memory then: a fiftieth of the trees at most.
+//!
 //! A thread of the background evicts. Where there is none (a database that is opened read-only, tests, a close), those evict
 //! that load nodes.
 
@@ -98,6 +104,15 @@ struct Clock {
     trimmed_at: Option<u64>,
     /// How many when eviction last looked whether that is of use.
     looked_at: u64,
+}
+
+/// What eviction may do with dirty leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Stay,
+    AreWritten,
+    /// A checkpoint is being written while little room is left.
+    AreWrittenForCheckpoint,
 }
 
 /// The end of a round of the clock.
@@ -257,7 +272,7 @@ impl Engine {
             match self.turn(clock, index.excess_bytes()) {
                 Ok(Turn::Goes) => {}
                 Ok(Turn::IsStuck) => {
-                    self.memory.index.set_gives(false);
+                    self.note_stuck();
                     if index.dirty_bytes() > 0 {
                         self.memory.wants_checkpoint.store(true, Relaxed);
                         // After a failure it pauses, and tries again by itself.
@@ -306,11 +321,14 @@ impl Engine {
         let Some(table) = clock.table.and_then(|id| self.tables.by_id_or_dropped(id)) else {
             return Ok(Turn::Goes);
         };
-        let write_bytes = if clock.writes { STEP_BYTES } else { 0 };
+        let leaves = if clock.writes { self.leaves_may_be_written() } else { Leaves::Stay };
+        let write_bytes = if leaves == Leaves::Stay { 0 } else { STEP_BYTES };
         let unread_only = !clock.was_barren && self.memory.index.has_many_unread();
         let bytes = excess_bytes.min(STEP_BYTES);
         let scarce_room = !self.room.is_plenty();
-        let step = EvictionStep { bytes, slots: STEP_SLOTS, write_bytes, unread_only, scarce_room };
+        let for_checkpoint = leaves == Leaves::AreWrittenForCheckpoint;
+        let slots = STEP_SLOTS;
+        let step = EvictionStep { bytes, slots, write_bytes, unread_only, scarce_room, for_checkpoint };
         let evicted = table.index.base().evict_some(&step).or_error()?;
         clock.is_in_table = !evicted.is_round_over;
         self.memory.count(&evicted);
@@ -344,7 +362,7 @@ impl Engine {
     fn begin_round(&self, clock: &mut Clock) -> Turn {
         let was_barren = !std::mem::replace(&mut clock.worked, false);
         let has_written = clock.writes;
-        let can_write = !clock.has_failed && self.can_write_leaves();
+        let can_write = !clock.has_failed && self.leaves_may_be_written() != Leaves::Stay;
         let index = &self.memory.index;
         clock.writes = can_write && (was_barren || index.dirty_bytes() > index.budget_bytes() / DIRTY_SHARE);
         clock.table = None;
@@ -358,8 +376,28 @@ impl Engine {
         }
     }
 
-    /// While the disk is short of room, only checkpoints write nodes: what they replace becomes free.
-    fn can_write_leaves(&self) -> bool {
-        !self.options.read_only && self.log.poisoned().is_none() && !self.room.is_short()
+    /// While the disk is short of room, leaves are written for checkpoints only: what they replace becomes free.
+    fn leaves_may_be_written(&self) -> Leaves {
+        if self.options.read_only || self.log.poisoned().is_some() {
+            Leaves::Stay
+        } else if !self.room.is_short() {
+            Leaves::AreWritten
+        } else if self.room.takes_evicted_leaves(STEP_BYTES as u64) {
+            Leaves::AreWrittenForCheckpoint
+        } else {
+            Leaves::Stay
+        }
+    }
+
+    /// A whole round gave nothing back.
+    fn note_stuck(&self) {
+        let index = &self.memory.index;
+        let many_dirty = index.dirty_bytes() > index.budget_bytes() / DIRTY_SHARE;
+        let has_thread = self.memory.has_thread.load(Relaxed);
+        if many_dirty && has_thread && self.room.is_short() && self.log.poisoned().is_none() {
+            index.set_needs_checkpoint();
+        } else {
+            index.set_gives(false);
+        }
     }
 }

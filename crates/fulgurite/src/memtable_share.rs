@@ -91,8 +91,8 @@ impl Engine {
     }
 
     /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes: where there are many
-    /// leaves, a longer memtable changes more rows of each. Where nodes are evicted it is the least: each row makes a leaf dirty, which
-    /// a full disk keeps in memory, and what memtables hold when a checkpoint begins has to be merged before it ends.
+    /// leaves, a longer memtable changes more rows of each. Where nodes are evicted it is the least: what
+    /// memtables hold when a checkpoint begins has to be merged before it ends.
     #[inline]
     pub fn memtable_bytes_max(&self) -> usize {
         if let Some(bytes) = self.options.memtable_bytes_max {

@@ -33,6 +33,9 @@ const NAPS: u32 = 10;
 /// Eviction begins when the rest of the budget is one part in so many, and ends when it is twice that.
 const REST_SHARE: usize = 16;
 
+/// Work that can be done later ends when this part of the used bytes is beyond the budget.
+const EXCEEDED_SHARE: usize = 8;
+
 /// While more than this part of all nodes in memory were not read since they were loaded, eviction takes only those.
 const UNREAD_SHARE: isize = 4;
 
@@ -98,6 +101,8 @@ struct Budget {
     bytes: AtomicUsize,
     /// Whether eviction may give something back.
     gives: AtomicBool,
+    /// Whether all nodes that it would give back have to be written, which it may do only while a checkpoint is written.
+    needs_checkpoint: AtomicBool,
     waiting: Mutex<()>,
     /// Signalled when eviction gave something back, or found that it cannot.
     changed: Condvar,
@@ -110,6 +115,7 @@ impl Default for Budget {
         Budget {
             bytes: AtomicUsize::new(usize::MAX),
             gives: AtomicBool::new(false),
+            needs_checkpoint: AtomicBool::new(false),
             waiting: Mutex::new(()),
             changed: Condvar::new(),
             waker: OnceLock::new(),
@@ -310,6 +316,18 @@ impl IndexMemory {
 
     /// Eviction gave something back, or found that it cannot.
     pub fn set_gives(&self, gives: bool) {
+        self.budget.needs_checkpoint.store(false, Ordering::Relaxed);
+        self.note_gives(gives);
+    }
+
+    /// Eviction found that it cannot give anything back until a checkpoint is written. Merges and maintenance, which make
+    /// nodes dirty, wait for that, a bounded time at each step (INV-MEM-1): reads go on.
+    pub fn set_needs_checkpoint(&self) {
+        self.budget.needs_checkpoint.store(true, Ordering::Relaxed);
+        self.note_gives(false);
+    }
+
+    fn note_gives(&self, gives: bool) {
         self.budget.gives.store(gives, Ordering::Relaxed);
         drop(self.budget.waiting.lock());
         self.budget.changed.notify_all();
@@ -324,16 +342,24 @@ impl IndexMemory {
     }
 
     /// Whether more than the budget is used, and eviction can give it back: not what the program holds.
-    fn is_over(&self) -> bool {
+    fn is_over(&self, cause: LoadFor) -> bool {
+        let Budget { gives, needs_checkpoint, .. } = &self.budget;
+        let makes_dirty = matches!(cause, LoadFor::Merge | LoadFor::Maintenance);
         self.used_bytes() > self.budget_bytes()
             && self.evictable_bytes() > 0
-            && self.budget.gives.load(Ordering::Relaxed)
+            && (gives.load(Ordering::Relaxed) || (makes_dirty && needs_checkpoint.load(Ordering::Relaxed)))
+    }
+
+    /// Whether an eighth of the used bytes is beyond the budget: work that can be done later ends.
+    pub fn is_exceeded(&self) -> bool {
+        let used = self.used_bytes();
+        used - used / EXCEEDED_SHARE > self.budget_bytes()
     }
 
     #[cold]
     fn wait_while_over(&self, cause: LoadFor) {
         self.look();
-        if !self.is_over() {
+        if !self.is_over(cause) {
             return;
         }
         let now_ns = || self.budget.clock.get().map_or(0, |now_ns| now_ns());
@@ -344,7 +370,7 @@ impl IndexMemory {
             // What left its tree may wait for nothing but an epoch that advances.
             epoch::pin().flush();
             let mut waiting = self.budget.waiting.lock();
-            if !self.is_over() {
+            if !self.is_over(cause) {
                 break;
             }
             // Each step of eviction signals: only a nap that nothing ended counts.

@@ -34,9 +34,9 @@ impl WriteOut {
         WriteOut { number, position: Some(Vec::new()), ..WriteOut::default() }
     }
 
-    /// The pass of an eviction.
-    pub(crate) fn to_evict(number: u64) -> WriteOut {
-        WriteOut { evicts: true, ..WriteOut::new(number) }
+    /// The pass of a step of eviction.
+    pub(crate) fn to_evict(number: u64, step: &EvictionStep) -> WriteOut {
+        WriteOut { evicts: !step.for_checkpoint, is_room_scarce: step.scarce_room, ..WriteOut::new(number) }
     }
 
     pub(crate) fn evicts(&self) -> bool {
@@ -108,6 +108,9 @@ pub struct EvictionStep {
     pub unread_only: bool,
     /// See [`WriteOut::set_scarce_room`].
     pub scarce_room: bool,
+    /// Whether a checkpoint is being written while little room is left: the step writes leaves only, and into the room that is
+    /// kept for checkpoints.
+    pub for_checkpoint: bool,
 }
 
 impl EvictionStep {
@@ -118,6 +121,7 @@ impl EvictionStep {
         write_bytes: 0,
         unread_only: false,
         scarce_room: false,
+        for_checkpoint: false,
     };
 }
 

@@ -145,12 +145,15 @@ impl Checkpointer {
             let Some(table) = table.and_then(|id| self.shared.tables.by_id_or_dropped(id)) else {
                 continue;
             };
-            if *allowance == 0 {
+            let memory = self.shared.tables.memory();
+            if *allowance == 0 || memory.is_exceeded() {
                 return Ok(false);
             }
             if let Some(bytes) = table.index.base().rewrite_if_live(header.lsn, &body).or_error()? {
                 changed.insert(table.id, table);
                 *allowance = allowance.saturating_sub(bytes);
+                // It loads leaves, and eviction has to write them.
+                memory.wait_for_room(LoadFor::Maintenance);
             }
         }
         Ok(true)

@@ -255,7 +255,7 @@ impl<'c> Collection<'c> {
         let Some(table) = table_of_node(body).ok().and_then(|id| self.table(id)) else { return Ok(()) };
         if let Some(bytes) = table.index.base().rewrite_if_live(lsn, body).or_error()? {
             self.moved_bytes += bytes;
-            self.keep_pace(&table, (bytes, 0), pacer);
+            self.keep_pace(&table, (bytes, 0), pacer)?;
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ impl<'c> Collection<'c> {
             let Some(table) = self.table(found.table) else { continue };
             match self.move_value(&table, &found) {
                 Ok(0) => {}
-                Ok(bytes) => self.keep_pace(&table, (bytes, bytes), pacer),
+                Ok(bytes) => self.keep_pace(&table, (bytes, bytes), pacer)?,
                 Err(error @ (Error::Damaged(_) | Error::Io { .. })) => {
                     self.note_unreadable(&error);
                 }
@@ -297,16 +297,28 @@ impl<'c> Collection<'c> {
         Ok(bytes.len() as u64)
     }
 
-    /// Notes the bytes that were moved, and how many of these were copied already; pauses as the pace of the checkpoint says.
-    fn keep_pace(&mut self, table: &TableState, (bytes, copied): (u64, u64), pacer: &mut Pacer<'_>) {
+    /// Notes the bytes that were moved, and how many of these were copied already; pauses as the pace of the checkpoint says. Fails
+    /// where the leaves that it makes dirty have no room in memory.
+    fn keep_pace(
+        &mut self,
+        table: &TableState,
+        (bytes, copied): (u64, u64),
+        pacer: &mut Pacer<'_>,
+    ) -> Result<()> {
         self.unyielded_bytes += bytes;
         pacer.wrote(copied);
         if self.unyielded_bytes >= YIELD_BYTES {
             self.unyielded_bytes = 0;
-            table.index.base().memory().wait_for_room(LoadFor::Maintenance);
+            let memory = table.index.base().memory();
+            memory.wait_for_room(LoadFor::Maintenance);
             pacer.keep_pace(|| self.checkpointer.look());
             yield_now();
+            if memory.is_exceeded() && self.checkpointer.shared.room.is_short() {
+                let what = "garbage collection ends: what it moves has no room in memory".into();
+                return Err(Error::NoSpace { what });
+            }
         }
+        Ok(())
     }
 }
 

@@ -361,7 +361,8 @@ impl Room {
         let tree = table.index.base();
         let memtables = table.index.memtables();
         let range_deletes = table.index.range_deletes().links() as u64;
-        let entries = memtables.entries();
+        // Before the dirty bytes: a merge makes leaves dirty, and counts their versions as merged then.
+        let entries = table.index.unmerged_versions();
         TableLoad {
             dirty_bytes: tree.dirty_bytes(),
             clean_bytes: tree.clean_bytes().unwrap_or(live_bytes + tree.unreported_bytes()),
@@ -389,6 +390,17 @@ impl Room {
     /// Whether little room was left when it was last looked at, or a committer waits for it.
     pub fn is_short(&self) -> bool {
         self.short.load(Ordering::Acquire) || self.waiters.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether eviction may write leaves although little room is left: while a checkpoint is written, which names their records, and
+    /// as long as all that is needed fits beside a step of it. A leaf that is dirty now is in the need, so that writing it
+    /// changes nothing of INV-SPACE-3; between two checkpoints a leaf that becomes dirty time and again would use up the room.
+    pub fn takes_evicted_leaves(&self, step_bytes: u64) -> bool {
+        let fits = || {
+            let now = self.measure(self.budget.look().in_flight);
+            now.is_ok_and(|now| now.for_checkpoints >= now.needed + 2 * step_bytes)
+        };
+        self.is_writing() && !self.must_stay_empty() && fits()
     }
 
     /// Whether commits need not be counted. One load, on the path of each commit.

@@ -81,9 +81,8 @@ impl Tree {
                 return Ok(evicted);
             }
             maintenance.passes += 1;
-            (evicted, picked, WriteOut::to_evict(maintenance.passes))
+            (evicted, picked, WriteOut::to_evict(maintenance.passes, step))
         };
-        pass.set_scarce_room(step.scarce_room);
         let outcome = self.write_step(&picked, &mut pass);
         let mut maintenance = self.maintenance.lock();
         for Picked { slot, .. } in &picked {
@@ -216,7 +215,7 @@ impl Sweep<'_> {
             // Not spared: another round would give as little. Every reader reads the root.
             return;
         }
-        if slot.is_dirty() && self.step.write_bytes == 0 {
+        if slot.is_dirty() && (self.step.write_bytes == 0 || self.step.for_checkpoint) {
             self.left_dirty = true;
             return;
         }

@@ -59,7 +59,8 @@ pub struct Table<S: Base> {
     base: S,
     /// Held by the thread that merges a memtable, or purges: one at a time does either, in steps.
     merging: FairMutex<()>,
-    /// How many versions of the oldest memtable are merged. Written by that thread.
+    /// How many versions of the oldest memtable are merged, while a merge goes on. Written by that thread, after it made their leaves
+    /// dirty.
     merged_versions: AtomicU64,
     /// Set under that lock.
     merging_has_ended: AtomicBool,
@@ -288,11 +289,12 @@ impl<S: Base> Table<S> {
         if memtable.boundary() > rules.horizon {
             return Ok(false);
         }
-        if !memtable.is_empty() {
+        {
+            let merged = MergedVersions(&self.merged_versions);
             let mut source = memtable.merge_source(self.options.inline_max);
             while source.peek_key().is_some() {
                 self.base.merge_some(&mut source, rules, STEP_BYTES)?;
-                self.merged_versions.store(source.taken(), Ordering::Relaxed);
+                merged.0.store(source.taken(), Ordering::Release);
                 if !goes_on() {
                     return Ok(false);
                 }
@@ -303,10 +305,15 @@ impl<S: Base> Table<S> {
             }
         }
         self.memtables.drop_oldest(&memtable);
-        self.merged_versions.store(0, Ordering::Relaxed);
         drop(memtable);
         self.memtables.reclaim();
         Ok(true)
+    }
+
+    /// How many versions the memtables hold that are not merged yet; at least so many.
+    pub fn unmerged_versions(&self) -> u64 {
+        let versions = self.memtables.entries();
+        versions.saturating_sub(self.merged_versions.load(Ordering::Acquire))
     }
 
     /// About the bytes of the oldest memtable that are not merged yet, if it is immutable.
@@ -328,6 +335,15 @@ impl<S: Base> Table<S> {
 #[inline]
 fn is_seen(version: VersionRef<'_>, deleted: Option<Csn>, now_ms: u64) -> bool {
     version.is_live_at(now_ms) && deleted.is_none_or(|deleted| version.csn >= deleted)
+}
+
+/// While it lives, a merge goes on, and counts what it has merged: the next one begins with the first version again.
+struct MergedVersions<'t>(&'t AtomicU64);
+
+impl Drop for MergedVersions<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 impl<S: Base> fmt::Debug for Table<S> {

@@ -76,13 +76,14 @@ enum Meanwhile {
 fn eviction() -> impl Strategy<Value = EvictionStep> {
     let some = prop_oneof![Just(usize::MAX), 1usize..4000];
     let slots = prop_oneof![Just(usize::MAX), 1usize..200];
-    (some.clone(), slots, prop_oneof![Just(0), some], any::<bool>(), any::<bool>()).prop_map(
-        |(bytes, slots, write_bytes, unread_only, scarce_room)| EvictionStep {
+    (some.clone(), slots, prop_oneof![Just(0), some], any::<[bool; 3]>()).prop_map(
+        |(bytes, slots, write_bytes, [unread_only, scarce_room, for_checkpoint])| EvictionStep {
             bytes,
             slots,
             write_bytes,
             unread_only,
             scarce_room,
+            for_checkpoint,
         },
     )
 }
