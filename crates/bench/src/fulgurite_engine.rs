@@ -51,8 +51,9 @@ impl Engine for FulguriteEngine {
             true => String::new(),
             false => format!(", a checkpoint after {} of log", bytes(*checkpoint_log_bytes)),
         };
+        let collection = if research.collect { "" } else { ", no garbage collection" };
         let (version, scheme) = (env!("CARGO_PKG_VERSION"), research.flush_scheme.name());
-        format!("fulgurite {version}, {scheme} flushes, {io} log{checkpoints}")
+        format!("fulgurite {version}, {scheme} flushes, {io} log{checkpoints}{collection}")
     }
 
     fn isolation(&self) -> &str {

@@ -23,7 +23,8 @@ const FULGURITE: &str = "fulgurite";
 /// The options after `fulgurite:`, joined by `+`.
 pub const FULGURITE_OPTIONS: &str = "own-lsn, aggregated, combined (how commits share flushes), block, \
                                      spin-then-block (what committers do meanwhile), buffered (a log in the page \
-                                     cache), checkpoint-log-bytes=SIZE (the log that makes a checkpoint due: 64MiB)";
+                                     cache), checkpoint-log-bytes=SIZE (the log that makes a checkpoint due: 64MiB), no-gc \
+                                     (without garbage collection)";
 
 impl Registry {
     /// These engines and Fulgurite. `process_io` counts the file calls of the process, for engines that do not count
@@ -63,8 +64,7 @@ impl Registry {
 }
 
 /// Features that figures want of Fulgurite and that it lacks: by the option that asks for them.
-const MISSING: [(&str, &str); 3] =
-    [("lsm", "LSM tables"), ("gc", "relocation of live data out of old segments"), ("server", "server")];
+const MISSING: [(&str, &str); 2] = [("lsm", "LSM tables"), ("server", "server")];
 
 fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> {
     let options = &mut engine.options;
@@ -84,6 +84,7 @@ fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> 
             (Some(scheme), _) => options.research.flush_scheme = scheme,
             (_, Some(waiting)) => options.research.waiting = waiting,
             _ if word == "buffered" => options.direct_io = false,
+            _ if word == "no-gc" => options.research.collect = false,
             _ => return Err(format!("`{word}` is no option of {FULGURITE}: there are {FULGURITE_OPTIONS}")),
         }
     }
@@ -102,6 +103,7 @@ mod tests {
             "fulgurite:own-lsn",
             "fulgurite:aggregated+block",
             "fulgurite:buffered",
+            "fulgurite:no-gc",
             "fulgurite:checkpoint-log-bytes=2MiB+block",
         ] {
             assert_eq!(
