@@ -6,11 +6,12 @@
 //! and merges, and commits, because memtables are full (INV-MEM-1: not for long, and not if it is of no use). The dirty nodes that
 //! are left then, roots, only a checkpoint can write: eviction asks for one.
 //!
-//! **INV-MEM-2.** *What makes leaves dirty waits for them to be written, on a full disk too.* While little room is left, eviction writes
-//! leaves only while a checkpoint is written, since that frees what their records replace, and only as long as all fits that is needed
-//! ([`crate::space::room::Room::takes_evicted_leaves`]): a leaf that is dirty is in the need already, so that writing it changes
-//! nothing of INV-SPACE-3. Between two checkpoints merges take a tenth of a second for each step, and garbage collection, which can be
-//! done later, ends. Inner nodes stay in memory then: a fiftieth of the trees at most.
+//! **INV-MEM-2.** *Merges that make leaves dirty wait until these can be written, on a full disk too.* While little room is left, eviction writes
+//! leaves only while a checkpoint is written, since that frees what their records replace, and takes the room for them as a delete does
+//! ([`crate::space::room::Room::admit_evicted_leaves`]). Between two checkpoints the merger stops where it is once dirty
+//! nodes have a quarter of a budget that is used up, and so do purges, until the checkpoint comes that eviction asks for; garbage
+//! collection ends when memory is exceeded. A checkpoint's own merges go on in any case: it waits for none of these. Inner nodes stay in
+//! memory then: a fiftieth of the trees at most.
 //!
 //! A thread of the background evicts. Where there is none (a database that is opened read-only, tests, a close), those evict
 //! that load nodes.
@@ -29,6 +30,7 @@ use crate::error::OrError;
 use crate::maintenance::Round;
 use crate::memory_charge::MemoryCharge;
 use crate::memtable_share::MemtableShare;
+use crate::space::budget::Admitted;
 use crate::stats::MemoryStats;
 use crate::transaction::memory::TransactionMemory;
 use crate::{Error, Options, Result};
@@ -41,9 +43,6 @@ const STEP_SLOTS: usize = 1024;
 
 /// If everything is to be evicted, this many steps at a time: reads call for some each time.
 const TEST_TURNS: usize = 3;
-
-/// Dirty leaves are written before all clean nodes are gone once dirty nodes have this share of the budget.
-const DIRTY_SHARE: usize = 4;
 
 /// Each time that this part of the budget was freed, by eviction and by merges, eviction looks whether the process has more than the budget, a sixteenth
 /// of it, and the base, ...
@@ -104,15 +103,6 @@ struct Clock {
     trimmed_at: Option<u64>,
     /// How many when eviction last looked whether that is of use.
     looked_at: u64,
-}
-
-/// What eviction may do with dirty leaves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaves {
-    Stay,
-    AreWritten,
-    /// A checkpoint is being written while little room is left.
-    AreWrittenForCheckpoint,
 }
 
 /// The end of a round of the clock.
@@ -272,13 +262,9 @@ impl Engine {
             match self.turn(clock, index.excess_bytes()) {
                 Ok(Turn::Goes) => {}
                 Ok(Turn::IsStuck) => {
-                    self.note_stuck();
+                    index.set_gives(false);
                     if index.dirty_bytes() > 0 {
-                        self.memory.wants_checkpoint.store(true, Relaxed);
-                        // After a failure it pauses, and tries again by itself.
-                        if !self.progress.checkpointing.is_failing() {
-                            self.wakeups.wake_checkpointer();
-                        }
+                        self.want_checkpoint();
                     }
                     return outcome.map(|()| Round { worked: false, left: true });
                 }
@@ -321,12 +307,12 @@ impl Engine {
         let Some(table) = clock.table.and_then(|id| self.tables.by_id_or_dropped(id)) else {
             return Ok(Turn::Goes);
         };
-        let leaves = if clock.writes { self.leaves_may_be_written() } else { Leaves::Stay };
-        let write_bytes = if leaves == Leaves::Stay { 0 } else { STEP_BYTES };
+        let admitted = if clock.writes { self.admit_leaves() } else { None };
+        let write_bytes = if admitted.is_some() { STEP_BYTES } else { 0 };
         let unread_only = !clock.was_barren && self.memory.index.has_many_unread();
         let bytes = excess_bytes.min(STEP_BYTES);
         let scarce_room = !self.room.is_plenty();
-        let for_checkpoint = leaves == Leaves::AreWrittenForCheckpoint;
+        let for_checkpoint = admitted.as_ref().is_some_and(|(_, for_checkpoint)| *for_checkpoint);
         let slots = STEP_SLOTS;
         let step = EvictionStep { bytes, slots, write_bytes, unread_only, scarce_room, for_checkpoint };
         let evicted = table.index.base().evict_some(&step).or_error()?;
@@ -360,11 +346,12 @@ impl Engine {
 
     /// All tables that may have something to evict were visited: begins with the first again.
     fn begin_round(&self, clock: &mut Clock) -> Turn {
+        self.look_at_dirty();
         let was_barren = !std::mem::replace(&mut clock.worked, false);
         let has_written = clock.writes;
-        let can_write = !clock.has_failed && self.leaves_may_be_written() != Leaves::Stay;
+        let can_write = !clock.has_failed && self.can_write_leaves();
         let index = &self.memory.index;
-        clock.writes = can_write && (was_barren || index.dirty_bytes() > index.budget_bytes() / DIRTY_SHARE);
+        clock.writes = can_write && (was_barren || index.has_many_dirty());
         clock.table = None;
         clock.is_before_values = !self.values.cache.is_empty();
         let is_stuck = clock.was_barren && was_barren && (has_written || !can_write);
@@ -377,27 +364,39 @@ impl Engine {
     }
 
     /// While the disk is short of room, leaves are written for checkpoints only: what they replace becomes free.
-    fn leaves_may_be_written(&self) -> Leaves {
-        if self.options.read_only || self.log.poisoned().is_some() {
-            Leaves::Stay
-        } else if !self.room.is_short() {
-            Leaves::AreWritten
-        } else if self.room.takes_evicted_leaves(STEP_BYTES as u64) {
-            Leaves::AreWrittenForCheckpoint
-        } else {
-            Leaves::Stay
+    fn can_write_leaves(&self) -> bool {
+        let has_log = !self.options.read_only && self.log.poisoned().is_none();
+        has_log && (!self.room.is_short() || self.room.is_writing())
+    }
+
+    /// Admits a step that writes leaves; returns whether it writes them for the checkpoint that is being written, too.
+    fn admit_leaves(&self) -> Option<(Admitted<'_>, bool)> {
+        if !self.can_write_leaves() {
+            return None;
+        }
+        if !self.room.is_short() {
+            return Some((Admitted::default(), false));
+        }
+        Some((self.room.admit_evicted_leaves(STEP_BYTES as u64)?, true))
+    }
+
+    /// Has merging pause, and a checkpoint written, while more than the budget is used and many nodes are dirty that cannot be
+    /// written before. A checkpoint that is being written merges on in any case.
+    fn look_at_dirty(&self) {
+        let index = &self.memory.index;
+        let has_thread = self.memory.has_thread.load(Relaxed);
+        let can_wait = has_thread && self.log.poisoned().is_none() && !self.room.is_writing();
+        index.set_needs_checkpoint(can_wait && self.room.is_short());
+        if index.needs_checkpoint() {
+            self.want_checkpoint();
         }
     }
 
-    /// A whole round gave nothing back.
-    fn note_stuck(&self) {
-        let index = &self.memory.index;
-        let many_dirty = index.dirty_bytes() > index.budget_bytes() / DIRTY_SHARE;
-        let has_thread = self.memory.has_thread.load(Relaxed);
-        if many_dirty && has_thread && self.room.is_short() && self.log.poisoned().is_none() {
-            index.set_needs_checkpoint();
-        } else {
-            index.set_gives(false);
+    fn want_checkpoint(&self) {
+        self.memory.wants_checkpoint.store(true, Relaxed);
+        // After a failure it pauses, and tries again by itself.
+        if !self.progress.checkpointing.is_failing() {
+            self.wakeups.wake_checkpointer();
         }
     }
 }

@@ -246,13 +246,30 @@ impl Engine {
         let _quiet = self.pipeline.quiet();
         self.check_open()?;
         let mut outcome = Ok(false);
+        let pauses = || self.memory.index.needs_checkpoint();
         for table in self.tables.active().all() {
-            outcome = match (outcome, self.merger.merge_next(&table, &*self.reads, Csn::MAX)) {
+            if pauses() {
+                return outcome.and_then(|merged| self.check_pause().map(|()| merged));
+            }
+            outcome = match (outcome, self.merger.merge_next(&table, &*self.reads, Csn::MAX, pauses)) {
                 (Ok(before), Ok(merged)) => Ok(before | merged),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
         }
         outcome
+    }
+
+    /// Merging pauses until a checkpoint is written (INV-MEM-2). Fails if those fail: commits do not wait for it then.
+    fn check_pause(&self) -> Result<()> {
+        if !self.progress.checkpointing.is_failing() {
+            return Ok(());
+        }
+        let dirty = self.memory.index.dirty_bytes();
+        let path = self.files.path.display();
+        let what = format!(
+            "{path} has no room for {dirty} bytes of changed nodes, which take the memory for merges"
+        );
+        Err(Error::NoSpace { what })
     }
 
     /// Writes a checkpoint: afterwards opening replays only the commits since it began. One that runs already goes on at

@@ -127,21 +127,33 @@ impl Merger {
     /// fast as they are merged.
     pub fn merge(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
         let mut merged = false;
-        while self.merge_next(table, horizon, up_to)? {
+        while self.merge_next(table, horizon, up_to, || false)? {
             merged = true;
         }
         Ok(merged)
     }
 
-    /// The same for one memtable.
-    pub fn merge_next(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
-        let outcome = self.try_merge_next(table, horizon, up_to);
+    /// The same for one memtable, which stays as it is if it `pauses` before it is merged.
+    pub fn merge_next(
+        &self,
+        table: &TableState,
+        horizon: &impl Horizon,
+        up_to: Csn,
+        pauses: impl Fn() -> bool,
+    ) -> Result<bool> {
+        let outcome = self.try_merge_next(table, horizon, up_to, pauses);
         let has_failed = outcome.as_ref().is_err_and(|error| !matches!(error, Error::Closed));
         table.merging_failed.store(has_failed, Ordering::Release);
         outcome
     }
 
-    fn try_merge_next(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
+    fn try_merge_next(
+        &self,
+        table: &TableState,
+        horizon: &impl Horizon,
+        up_to: Csn,
+        pauses: impl Fn() -> bool,
+    ) -> Result<bool> {
         let Some(memtable) = table.index.memtables().oldest_immutable() else { return Ok(false) };
         let (boundary, bytes) = (memtable.boundary(), memtable.bytes());
         drop(memtable);
@@ -158,14 +170,14 @@ impl Merger {
         }
         let start_ns = self.env.clock().monotonic_ns();
         let rules = horizon.prune_rules(table);
-        if table.index.merge_oldest_while(&rules, || !self.gives_up()).or_error()? {
+        if table.index.merge_oldest_while(&rules, || !self.gives_up() && !pauses()).or_error()? {
             let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
             self.progress.merges.done(ns);
             self.progress.merged_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.note_speed(bytes, ns);
         } else if self.gives_up() {
             return Err(Error::Closed);
-        } else if table.index.merging_has_ended() {
+        } else if table.index.merging_has_ended() || pauses() {
             return Ok(false);
         }
         drop(has_ended);

@@ -187,7 +187,8 @@ impl Engine {
 
     fn has_room_to_purge(&self) -> bool {
         let bytes = RANGE_TIMES * (DueLeaves::LEAVES_MAX * self.options.leaf_bytes) as u64;
-        self.room.is_plenty() || (!self.room.must_stay_empty() && self.room.for_cleaning().0 >= bytes)
+        let has_room = || !self.room.must_stay_empty() && self.room.for_cleaning().0 >= bytes;
+        !self.memory.index.needs_checkpoint() && (self.room.is_plenty() || has_room())
     }
 
     /// Purges the next range of a table that is due; returns the key from which to go on, `None` at the end.

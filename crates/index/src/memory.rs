@@ -33,6 +33,9 @@ const NAPS: u32 = 10;
 /// Eviction begins when the rest of the budget is one part in so many, and ends when it is twice that.
 const REST_SHARE: usize = 16;
 
+/// Many nodes are dirty when they have this part of the budget.
+const DIRTY_SHARE: usize = 4;
+
 /// Work that can be done later ends when this part of the used bytes is beyond the budget.
 const EXCEEDED_SHARE: usize = 8;
 
@@ -101,7 +104,7 @@ struct Budget {
     bytes: AtomicUsize,
     /// Whether eviction may give something back.
     gives: AtomicBool,
-    /// Whether all nodes that it would give back have to be written, which it may do only while a checkpoint is written.
+    /// See [`IndexMemory::needs_checkpoint`].
     needs_checkpoint: AtomicBool,
     waiting: Mutex<()>,
     /// Signalled when eviction gave something back, or found that it cannot.
@@ -314,20 +317,20 @@ impl IndexMemory {
         }
     }
 
+    /// Whether more than the budget is used, and many nodes are dirty, which eviction may write only while a checkpoint is written.
+    pub fn needs_checkpoint(&self) -> bool {
+        self.budget.needs_checkpoint.load(Ordering::Relaxed)
+            && self.used_bytes() > self.budget_bytes()
+            && self.has_many_dirty()
+    }
+
+    /// Eviction may write dirty nodes only while a checkpoint is written, and none is; or not.
+    pub fn set_needs_checkpoint(&self, needs: bool) {
+        self.budget.needs_checkpoint.store(needs, Ordering::Relaxed);
+    }
+
     /// Eviction gave something back, or found that it cannot.
     pub fn set_gives(&self, gives: bool) {
-        self.budget.needs_checkpoint.store(false, Ordering::Relaxed);
-        self.note_gives(gives);
-    }
-
-    /// Eviction found that it cannot give anything back until a checkpoint is written. Merges and maintenance, which make
-    /// nodes dirty, wait for that, a bounded time at each step (INV-MEM-1): reads go on.
-    pub fn set_needs_checkpoint(&self) {
-        self.budget.needs_checkpoint.store(true, Ordering::Relaxed);
-        self.note_gives(false);
-    }
-
-    fn note_gives(&self, gives: bool) {
         self.budget.gives.store(gives, Ordering::Relaxed);
         drop(self.budget.waiting.lock());
         self.budget.changed.notify_all();
@@ -342,24 +345,28 @@ impl IndexMemory {
     }
 
     /// Whether more than the budget is used, and eviction can give it back: not what the program holds.
-    fn is_over(&self, cause: LoadFor) -> bool {
-        let Budget { gives, needs_checkpoint, .. } = &self.budget;
-        let makes_dirty = matches!(cause, LoadFor::Merge | LoadFor::Maintenance);
+    fn is_over(&self) -> bool {
         self.used_bytes() > self.budget_bytes()
             && self.evictable_bytes() > 0
-            && (gives.load(Ordering::Relaxed) || (makes_dirty && needs_checkpoint.load(Ordering::Relaxed)))
+            && self.budget.gives.load(Ordering::Relaxed)
     }
 
-    /// Whether an eighth of the used bytes is beyond the budget: work that can be done later ends.
+    /// Whether an eighth of the used bytes is beyond the budget, and many nodes are dirty: work that makes others dirty, and can be
+    /// done later, ends.
     pub fn is_exceeded(&self) -> bool {
-        let used = self.used_bytes();
-        used - used / EXCEEDED_SHARE > self.budget_bytes()
+        let (used, budget) = (self.used_bytes(), self.budget_bytes());
+        used - used / EXCEEDED_SHARE > budget && self.has_many_dirty()
+    }
+
+    /// Whether dirty nodes have so much of the budget that they are written although clean ones could be given back.
+    pub fn has_many_dirty(&self) -> bool {
+        self.dirty_bytes() > self.budget_bytes() / DIRTY_SHARE
     }
 
     #[cold]
     fn wait_while_over(&self, cause: LoadFor) {
         self.look();
-        if !self.is_over(cause) {
+        if !self.is_over() {
             return;
         }
         let now_ns = || self.budget.clock.get().map_or(0, |now_ns| now_ns());
@@ -370,7 +377,7 @@ impl IndexMemory {
             // What left its tree may wait for nothing but an epoch that advances.
             epoch::pin().flush();
             let mut waiting = self.budget.waiting.lock();
-            if !self.is_over(cause) {
+            if !self.is_over() {
                 break;
             }
             // Each step of eviction signals: only a nap that nothing ended counts.

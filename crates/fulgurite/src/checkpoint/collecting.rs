@@ -68,6 +68,9 @@ const DECODED_TIMES: usize = 2;
 /// Eviction makes room for a victim in so many steps, so that little counts that is not allocated yet.
 const CHARGE_STEPS: usize = 8;
 
+/// It begins no wait for that after this time.
+const CHARGE_NS_MAX: u64 = 100_000_000;
+
 /// Other threads get the processor after so many bytes.
 const YIELD_BYTES: u64 = 64 << 10;
 
@@ -194,9 +197,13 @@ impl<'c> Collection<'c> {
         let memory = self.checkpointer.memory.as_deref()?;
         let segments = self.checkpointer.shared.log.written_segments();
         let bytes = segments.iter().find(|segment| segment.number == number)?.bytes as usize;
+        let now_ns = || self.checkpointer.shared.env.clock().monotonic_ns();
+        let until_ns = now_ns() + CHARGE_NS_MAX;
         for step in 1..=CHARGE_STEPS {
             memory.set(DECODED_TIMES * bytes * step / CHARGE_STEPS);
-            self.checkpointer.shared.tables.memory().wait_for_room(LoadFor::Maintenance);
+            if now_ns() < until_ns {
+                self.checkpointer.shared.tables.memory().wait_for_room(LoadFor::Maintenance);
+            }
         }
         Some(Decoded(memory))
     }

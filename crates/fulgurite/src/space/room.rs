@@ -47,6 +47,12 @@ const KEPT_BYTES_MIN: u64 = 2 << 20;
 const KEPT_BYTES_MAX: u64 = 1 << 30;
 // Deletes leave half of it, as long as checkpoints gain something.
 
+/// Of leaves that eviction writes on a short disk, this part more is taken of the room: for headers, and the ends of segments.
+const EVICTION_MARGIN_SHARE: u64 = 4;
+
+/// When room is refused to eviction, it looks again after this time at the earliest.
+const LOOK_AGAIN_NS: u64 = 10_000_000;
+
 /// With so many free bytes an opening leaves enough for the next ones.
 const OPENING_BYTES: u64 = 6 << 20;
 
@@ -133,6 +139,8 @@ pub(crate) struct Room {
     wanted: Mutex<[Option<WriteCost>; 2]>,
     changed: Condvar,
     growth: Growth,
+    /// When eviction may look at the room again, in monotonic nanoseconds.
+    look_again_ns: Mutex<u64>,
     leaf_bytes: u64,
     owners: Owners,
     env: Arc<dyn Env>,
@@ -199,6 +207,7 @@ impl Room {
             wanted: Mutex::default(),
             changed: Condvar::new(),
             growth: Growth::default(),
+            look_again_ns: Mutex::new(0),
             leaf_bytes: leaf_bytes.max(CATALOG_LEAF_BYTES),
             owners,
             env,
@@ -237,11 +246,12 @@ impl Room {
 
     /// What a look finds, with commits in flight that cost so much.
     fn measure(&self, in_flight: u64) -> Result<Seen> {
+        let is_writing = self.is_writing();
+        // First: records that are written meanwhile are no longer in the need, and must not be in the room either.
+        let need = self.need(is_writing);
         let log = self.owners.log.room().map_err(|error| {
             Error::io(format!("asking for the free space of {}", self.owners.log.path().display()), error)
         })?;
-        let is_writing = self.is_writing();
-        let need = self.need(is_writing);
         let for_checkpoints = log.for_checkpoints(self.owners.log.options());
         let way_out = need.bytes().saturating_add(in_flight);
         let for_deletes = (need.trees() / KEPT_SHARE).clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX);
@@ -340,17 +350,19 @@ impl Room {
         // The others have nothing to merge; their dirty bytes are counted together.
         let others = tables.count().saturating_sub(active.len()) as u64;
         let mut rest = TableLoad {
-            dirty_bytes: tables.dirty_bytes(),
             clean_bytes: space.accounts.bytes_now(),
             segments: space.accounts.segments_now() as u64 + others,
             ..TableLoad::default()
         };
+        let mut of_active = 0;
         for table in &active {
             let load = self.load_of(table, &space);
-            rest.dirty_bytes = rest.dirty_bytes.saturating_sub(load.dirty_bytes);
+            of_active += load.dirty_bytes;
             rest.clean_bytes = rest.clean_bytes.saturating_sub(load.clean_bytes);
             need.add(&load, is_writing);
         }
+        // Last: leaves that a merge makes dirty meanwhile count here.
+        rest.dirty_bytes = tables.dirty_bytes().saturating_sub(of_active);
         need.add(&rest, is_writing);
         need.add_records(others);
         need
@@ -392,15 +404,32 @@ impl Room {
         self.short.load(Ordering::Acquire) || self.waiters.load(Ordering::Acquire) > 0
     }
 
-    /// Whether eviction may write leaves although little room is left: while a checkpoint is written, which names their records, and
-    /// as long as all that is needed fits beside a step of it. A leaf that is dirty now is in the need, so that writing it
-    /// changes nothing of INV-SPACE-3; between two checkpoints a leaf that becomes dirty time and again would use up the room.
-    pub fn takes_evicted_leaves(&self, step_bytes: u64) -> bool {
-        let fits = || {
-            let now = self.measure(self.budget.look().in_flight);
-            now.is_ok_and(|now| now.for_checkpoints >= now.needed + 2 * step_bytes)
-        };
-        self.is_writing() && !self.must_stay_empty() && fits()
+    /// Admits so many bytes of leaves that eviction writes although little room is left: only while a checkpoint is written, which names
+    /// their records. A dirty leaf is in the need already, and yet this takes room as a delete does: a leaf may become dirty again
+    /// before the checkpoint has written its tree.
+    pub fn admit_evicted_leaves(&self, bytes: u64) -> Option<Admitted<'_>> {
+        if !self.is_writing() || self.full.load(Ordering::Acquire) {
+            return None;
+        }
+        let bytes = bytes + bytes / EVICTION_MARGIN_SHARE;
+        let admitted = self.budget.take(Kind::Deletes, bytes);
+        if admitted.is_some() || !self.look_again() {
+            return admitted;
+        }
+        self.budget.take(Kind::Deletes, bytes)
+    }
+
+    /// Looks at the room, a tenth of the time at most; returns whether it did.
+    fn look_again(&self) -> bool {
+        let Some(mut next_ns) = self.look_again_ns.try_lock() else { return false };
+        let now_ns = || self.env.clock().monotonic_ns();
+        let start_ns = now_ns();
+        if start_ns < *next_ns || self.look().is_err() {
+            return false;
+        }
+        let end_ns = now_ns();
+        *next_ns = end_ns + LOOK_AGAIN_NS.max(9 * end_ns.saturating_sub(start_ns));
+        true
     }
 
     /// Whether commits need not be counted. One load, on the path of each commit.
@@ -439,6 +468,7 @@ impl Room {
     pub fn begin_writing(&self) -> Writing<'_> {
         let _seen = self.seen.lock();
         self.is_writing.store(true, Ordering::Release);
+        self.owners.tables.memory().set_needs_checkpoint(false);
         self.budget.end();
         Writing(self)
     }
