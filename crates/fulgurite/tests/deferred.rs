@@ -143,7 +143,7 @@ fn a_transaction_is_given_up_at_once_while_another_writes_a_large_value_ahead() 
     let (armed, gates) = (is_armed.clone(), Mutex::new((reached, may_continue)));
     let observer = move |_: &Arc<SimEnv>, op: Op<'_>| {
         let is_bulk = matches!(op, Op::Write { path, data, dsync: false, direct: false, .. }
-            if data.len() >= 1 << 20 && path.extension().is_some_and(|extension| extension == "seg"));
+            if data.len() >= 128 << 10 && path.extension().is_some_and(|extension| extension == "seg"));
         if is_bulk && armed.swap(false, Ordering::SeqCst) {
             let (reached, may_continue) = &*gates.lock().unwrap();
             reached.send(()).unwrap();
