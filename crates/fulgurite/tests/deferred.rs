@@ -157,7 +157,7 @@ fn a_transaction_is_given_up_at_once_while_another_writes_a_large_value_ahead() 
     std::thread::scope(|scope| {
         is_armed.store(true, Ordering::SeqCst);
         let writer = scope.spawn(|| table.put(b"b", &vec![2; 4 << 20]));
-        is_reached.recv().unwrap();
+        is_reached.recv_timeout(Duration::from_secs(20)).unwrap();
         let (gave_up, is_given_up) = channel();
         scope.spawn(move || {
             given_up.rollback();
