@@ -28,7 +28,7 @@ use crate::merger::Horizon as _;
 use crate::{Error, Result};
 
 /// How long no table is looked at after an opening, and after all were.
-const PAUSE: Duration = Duration::from_secs(60);
+pub(crate) const PAUSE: Duration = Duration::from_secs(60);
 
 /// When a leaf that could not be purged is tried again, in seconds.
 const AGAIN_S: u32 = 600;
@@ -160,6 +160,13 @@ impl Engine {
 
     /// How long the thread may rest: until a purge may be due; `None`: none ever will be, unless something is committed.
     pub fn rest_before_purge(&self) -> Option<Duration> {
+        let of_leaves = self.rest_before_due_leaves();
+        // A snapshot may keep range tombstones until it ends.
+        let of_ranges = (self.memory.index.tombstone_bytes() > 0).then_some(PAUSE);
+        of_leaves.into_iter().chain(of_ranges).min()
+    }
+
+    fn rest_before_due_leaves(&self) -> Option<Duration> {
         let due_s = Some(self.memory.index.purge_due()).filter(|due| *due != 0)?;
         let until_due =
             Duration::from_secs(due_s.into()).saturating_sub(Duration::from_millis(self.now_ms()));
@@ -203,7 +210,7 @@ impl Engine {
         let (due, next) = tree.due_leaves(&state.from, now_s).or_error()?;
         if let Some(due) = due {
             let range = KeySpan::new(due.start.as_slice(), due.end.as_deref());
-            if !table.index.purge_while(range, &rules, || !self.merger.gives_up()).or_error()? {
+            if table.index.purge_while(range, &rules, || !self.merger.gives_up()).or_error()?.is_some() {
                 return Err(Error::Closed);
             }
             let changed = due.purged(now_s.saturating_add(AGAIN_S));

@@ -161,6 +161,39 @@ fn a_look_that_was_of_no_use_is_not_made_again_at_once() {
     assert_eq!(snapshot.range(&table, ..).unwrap().map(Result::unwrap).count(), ROWS as usize);
 }
 
+/// A range delete frees what it hides, and the checkpoints for that end, whether a snapshot holds it back meanwhile or not.
+#[test]
+fn a_deleted_range_leaves_the_disk_of_an_idle_database() {
+    for (evicts, reopened, held) in [(false, false, false), (true, true, false), (false, false, true)] {
+        let env = SimEnv::new(1);
+        let mut db = common::open_as(env.clone(), options(evicts)).unwrap();
+        let mut table = db.table("t").unwrap();
+        (0..ROWS).for_each(|n| _ = table.put(key(n), [1; 100]).unwrap());
+        db.checkpoint().unwrap();
+        let before = live(&db);
+        let snapshot = held.then(|| db.snapshot());
+        table.delete_range(key(ROWS / 10)..).unwrap();
+        if reopened {
+            drop(table);
+            db.close().unwrap();
+            db = common::open_as(env.clone(), options(evicts)).unwrap();
+            table = db.table("t").unwrap();
+        }
+        if let Some(snapshot) = snapshot {
+            pass(&env, &db, Duration::from_secs(600));
+            assert_eq!(snapshot.range(&table, ..).unwrap().map(Result::unwrap).count(), ROWS as usize);
+            assert!(live(&db) > before / 10 * 9);
+        }
+        pass(&env, &db, Duration::from_secs(240));
+        let after = live(&db);
+        assert!(after < before / 5, "evicts {evicts}, held {held}: {before} bytes, then {after}");
+        check(&db, &table, ROWS as usize / 10);
+        let checkpoints = db.stats().checkpoints;
+        pass(&env, &db, HOUR);
+        assert!(db.stats().checkpoints <= checkpoints + 2, "it goes on without an end");
+    }
+}
+
 /// `FULGURITE_EXPIRED_ROWS` rows of 100 bytes, in a budget of 200 MiB on a real disk, which expire while nothing else happens.
 #[test]
 #[ignore = "takes minutes"]

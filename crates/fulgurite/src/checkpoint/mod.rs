@@ -38,7 +38,7 @@ use self::collecting::Stuck;
 use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
-use self::purges::Purges;
+use self::purges::{PurgeLimit, Purges};
 use self::record::{CheckpointRecord, TableRecord};
 use crate::catalog::{Catalog, TableState};
 use crate::clock::Clock;
@@ -49,6 +49,7 @@ use crate::hooks::Hooks;
 use crate::memory_charge::MemoryCharge;
 use crate::merger::{Horizon, Merger, Stillness};
 use crate::progress::Progress;
+use crate::purging::PAUSE;
 use crate::reads::Reads;
 use crate::space::room::Room;
 use crate::space::{Needed, Space};
@@ -113,6 +114,8 @@ pub(crate) struct Checkpointer {
     left: BTreeSet<u32>,
     /// When a checkpoint looks at the free space again.
     look_at_ns: Cell<u64>,
+    /// When range tombstones are looked at again, the same.
+    look_at_ranges_ns: Cell<u64>,
     shared: Shared,
 }
 
@@ -198,6 +201,7 @@ impl Checkpointer {
             stillness: Stillness::default(),
             left: BTreeSet::new(),
             look_at_ns: Cell::new(0),
+            look_at_ranges_ns: Cell::new(0),
             shared,
         };
         made.publish();
@@ -249,6 +253,24 @@ impl Checkpointer {
             || self.chunks_are_due()
             || self.dead_are_due()
             || self.collection_goes_on()
+            || self.purges_are_due()
+    }
+
+    /// Whether range tombstones have something left to purge, or can be dropped. Looks now and then, unless a purge goes on.
+    fn purges_are_due(&self) -> bool {
+        if self.purges.goes_on() {
+            return true;
+        }
+        let Shared { env, tables, reads, pipeline, .. } = &self.shared;
+        let now_ns = env.clock().monotonic_ns();
+        if tables.memory().tombstone_bytes() == 0 || now_ns < self.look_at_ranges_ns.get() {
+            return false;
+        }
+        // Not at once: range deletes that come one after the other are purged together.
+        let is_first = self.look_at_ranges_ns.replace(now_ns + PAUSE.as_nanos() as u64) == 0;
+        let newest = pipeline.visible();
+        let oldest = reads.snapshots.open().0.first().copied().filter(|oldest| *oldest < newest);
+        !is_first && tables.active().all().iter().any(|table| self.purges.has_work(table, oldest, newest))
     }
 
     /// Whether so many chunks of large values were written that the values before them are to be freed. Replay reads none of them,
@@ -483,12 +505,17 @@ impl Checkpointer {
             |table: &&Arc<TableState>| self.is_touched(table) || leaving.idle.contains(&table.id);
         let touched: Vec<_> = tables.iter().filter(is_there).filter(is_written).collect();
         let estimated: Vec<_> = touched.into_iter().map(|table| (unwritten_bytes(table), table)).collect();
+        let purge_limit = PurgeLimit::new(&*self.shared.env, self.goal.is_some());
         let mut records_written = 0;
         for (estimate, table) in estimated {
             self.chain.note(table.id);
             let reads = &*self.shared.reads;
             merger.merge(table, reads, at.covered)?;
-            self.purges.purge(table, &reads.prune_rules(table), at.covered, merger)?;
+            self.purges
+                .purge(table, &reads.prune_rules(table), at.covered, || purge_limit.goes_on(merger))?;
+            if merger.gives_up() {
+                return Err(Error::Closed);
+            }
             self.leave(table, &leaving);
             pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;

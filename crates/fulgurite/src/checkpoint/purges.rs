@@ -1,19 +1,34 @@
 //! The range tombstones that checkpoints have purged: which versions are gone, and when a tombstone may be dropped.
+//!
+//! A checkpoint purges for a second at most, and the next one goes on: while it purges, the log grows, and what a checkpoint
+//! has purged it frees when it ends. A purge that goes on makes the next checkpoint due. It needs nothing on disk: leaves that were purged
+//! are gone, so that one that begins anew after an opening comes by them soon.
 
 use std::collections::BTreeMap;
 
+use fulgurite_env::Env;
 use fulgurite_index::PruneRules;
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_types::{Csn, KeySpan, TableId};
 
+use crate::Result;
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::merger::Merger;
-use crate::{Error, Result};
 
-/// The purges of range tombstones by earlier checkpoints, by table, ascending.
+/// How long one checkpoint purges.
+const PURGE_NS_MAX: u64 = 1_000_000_000;
+
+/// The purges of range tombstones by earlier checkpoints, by table.
 #[derive(Default)]
-pub(super) struct Purges(BTreeMap<TableId, Vec<Purge>>);
+pub(super) struct Purges(BTreeMap<TableId, OfTable>);
+
+#[derive(Default)]
+struct OfTable {
+    /// Ascending.
+    ended: Vec<Purge>,
+    running: Option<Running>,
+}
 
 /// The checkpoint that covers `covered` has purged every version that range tombstones at or below `up_to` hide.
 struct Purge {
@@ -21,44 +36,96 @@ struct Purge {
     covered: Csn,
 }
 
-impl Purges {
-    /// Whether no tombstone waits to be dropped.
-    pub fn is_empty(&self) -> bool {
-        self.0.values().all(Vec::is_empty)
+/// A purge of the versions that range tombstones at or below `up_to` hide. All of them were merged when it began.
+struct Running {
+    up_to: Csn,
+    /// The keys that are left, the first last.
+    rest: Vec<KeySpan>,
+}
+
+/// How long a checkpoint purges.
+pub(super) struct PurgeLimit<'e> {
+    env: &'e dyn Env,
+    until_ns: u64,
+}
+
+impl<'e> PurgeLimit<'e> {
+    /// From now on; to the end, if it `is_whole`.
+    pub fn new(env: &'e dyn Env, is_whole: bool) -> PurgeLimit<'e> {
+        let until_ns = if is_whole { u64::MAX } else { env.clock().monotonic_ns() + PURGE_NS_MAX };
+        PurgeLimit { env, until_ns }
     }
 
-    /// Purges the versions that range tombstones hide, for the checkpoint that covers `boundary`. All versions at or
-    /// below the boundary are merged.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] if the merger gives up meanwhile. The range tombstones are not purged then.
+    pub fn goes_on(&self, merger: &Merger) -> bool {
+        !merger.gives_up() && self.env.clock().monotonic_ns() < self.until_ns
+    }
+}
+
+impl OfTable {
+    fn purged_up_to(&self) -> Csn {
+        self.ended.last().map_or(Csn::ZERO, |purge| purge.up_to)
+    }
+}
+
+impl Purges {
+    /// Whether no tombstone waits to be purged further, or to be dropped.
+    pub fn is_empty(&self) -> bool {
+        self.0.values().all(|table| table.ended.is_empty() && table.running.is_none())
+    }
+
+    /// Whether a purge has to go on.
+    pub fn goes_on(&self) -> bool {
+        self.0.values().any(|table| table.running.is_some())
+    }
+
+    /// Whether a checkpoint up to the newest commit would purge something of a table, or drop range tombstones of it. `oldest`:
+    /// the oldest snapshot, if it is older than that.
+    pub fn has_work(&self, table: &TableState, oldest: Option<Csn>, newest: Csn) -> bool {
+        let purges = self.0.get(&table.id);
+        let purged_up_to = purges.map_or(Csn::ZERO, OfTable::purged_up_to);
+        let is_earlier = |purges: &OfTable| purges.ended.iter().any(|purge| purge.covered < newest);
+        let can_drop = oldest.is_none() && purges.is_some_and(is_earlier);
+        let oldest = oldest.unwrap_or(newest);
+        can_drop || !table.index.range_deletes().list(purged_up_to, oldest).is_empty()
+    }
+
+    /// Purges the versions that range tombstones hide, for the checkpoint that covers `boundary`, while it `goes_on`. All versions at
+    /// or below the boundary are merged.
     pub fn purge(
         &mut self,
         table: &TableState,
         rules: &PruneRules,
         boundary: Csn,
-        merger: &Merger,
+        goes_on: impl Fn() -> bool,
     ) -> Result<()> {
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
         let purges = self.0.entry(table.id).or_default();
-        let purged_up_to = purges.last().map_or(Csn::ZERO, |purge| purge.up_to);
-        let fresh = table.index.range_deletes().list(purged_up_to, oldest);
-        for range in unions(&fresh) {
-            if !table.index.purge_while(range, rules, || !merger.gives_up()).or_error()? {
-                return Err(Error::Closed);
+        if purges.running.is_none() {
+            let fresh = table.index.range_deletes().list(purges.purged_up_to(), oldest);
+            if fresh.is_empty() {
+                return Ok(());
             }
+            let rest = unions(&fresh).into_iter().rev().map(|range| range.owned()).collect();
+            purges.running = Some(Running { up_to: oldest, rest });
         }
-        if !fresh.is_empty() {
-            purges.push(Purge { up_to: oldest, covered: boundary });
+        let Some(running) = &mut purges.running else { return Ok(()) };
+        while let Some(range) = running.rest.last_mut() {
+            if let Some(next) = table.index.purge_while(range.borrowed(), rules, &goes_on).or_error()? {
+                range.start = next.into();
+                return Ok(());
+            }
+            running.rest.pop();
         }
+        purges.ended.push(Purge { up_to: running.up_to, covered: boundary });
+        purges.running = None;
         Ok(())
     }
 
     /// Drops a table's range tombstones that a checkpoint before `boundary` purged (INV-CKPT-3); whether there were any.
     pub fn drop_purged(&mut self, table: &TableState, boundary: Csn) -> bool {
         let Some(purges) = self.0.get_mut(&table.id) else { return false };
-        let earlier = purges.partition_point(|purge| purge.covered < boundary);
-        let newest = purges.drain(..earlier).next_back();
+        let earlier = purges.ended.partition_point(|purge| purge.covered < boundary);
+        let newest = purges.ended.drain(..earlier).next_back();
         newest.inspect(|newest| table.index.range_deletes().drop_up_to(newest.up_to)).is_some()
     }
 
@@ -84,7 +151,68 @@ fn unions(ranges: &[RangeDelete]) -> Vec<KeySpan<&[u8]>> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use fulgurite_env::SimEnv;
+
     use super::*;
+    use crate::merger::Horizon as _;
+    use crate::{Database, Options, Table};
+
+    fn rows(table: &Table) -> usize {
+        table.range(..).unwrap().map(Result::unwrap).count()
+    }
+
+    /// A purge in steps, with commits and checkpoints between: the tombstone stays until a checkpoint after its end.
+    #[test]
+    fn a_purge_goes_on_where_it_stopped() {
+        let env = SimEnv::new(1);
+        let options = || Options { background: false, ..Options::default() };
+        let open = || Database::open_with(env.clone(), "/data", options(), |_| {}).unwrap();
+        let db = open();
+        let (engine, table) = (db.engine(), db.table("t").unwrap());
+        (0..20_000_u32).for_each(|n| _ = table.put(n.to_be_bytes(), [1; 100]).unwrap());
+        db.checkpoint().unwrap();
+        let live = || db.stats().space.live_bytes();
+        let loaded = live();
+        table.delete_range(1_000_u32.to_be_bytes()..19_000_u32.to_be_bytes()).unwrap();
+        let deleted = db.stats().visible;
+        let tombstones = || table.state.index.range_deletes().links();
+        let mut checkpointer = engine.checkpointer.lock();
+        assert!(checkpointer.purges.has_work(&table.state, None, deleted) && !checkpointer.purges.goes_on());
+        let steps = Cell::new(0);
+        let two_steps = || steps.replace(steps.get() + 1) % 3 != 2;
+        let mut purge = |covered| {
+            let rules = engine.reads.prune_rules(&table.state);
+            checkpointer.purges.purge(&table.state, &rules, covered, two_steps).unwrap();
+            checkpointer.purges.goes_on()
+        };
+        assert!(purge(deleted), "the first steps are not all");
+        // One where the purge has been, and one where it will be.
+        [1_001_u32, 18_999].iter().for_each(|n| _ = table.put(n.to_be_bytes(), [2; 100]).unwrap());
+        assert_eq!((rows(&table), tombstones()), (2_002, 1));
+        let mut turns = 1;
+        while purge(db.stats().visible) {
+            turns += 1;
+            assert_eq!((rows(&table), tombstones()), (2_002, 1));
+        }
+        assert!(turns > 5, "{turns}");
+        drop(checkpointer);
+        // The checkpoint that wrote the last step of the purge is the first that covers it.
+        db.checkpoint().unwrap();
+        table.put(0_u32.to_be_bytes(), [3; 100]).unwrap();
+        db.checkpoint().unwrap();
+        table.put(0_u32.to_be_bytes(), [4; 100]).unwrap();
+        db.checkpoint().unwrap();
+        assert_eq!((rows(&table), tombstones()), (2_002, 0));
+        assert!(live() < loaded / 5, "{} of {loaded} bytes", live());
+        assert!(!engine.checkpointer.lock().purges.has_work(&table.state, None, db.stats().visible));
+        drop(table);
+        db.close().unwrap();
+        let db = open();
+        assert_eq!(rows(&db.table("t").unwrap()), 2_002);
+        assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+    }
 
     #[test]
     fn unions_are_apart() {

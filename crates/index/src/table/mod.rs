@@ -134,16 +134,16 @@ impl<S: Base> Table<S> {
         self.purge_while(range, rules, || true).map(|_| ())
     }
 
-    /// The same while it `goes_on`, which it asks after each step; returns whether it came to the end of the range.
+    /// The same while it `goes_on`, which it asks after each step; returns the key from which to continue, `None` at the end of the range.
     pub fn purge_while(
         &self,
         range: KeySpan<&[u8]>,
         rules: &PruneRules,
         goes_on: impl Fn() -> bool,
-    ) -> Result<bool, IndexError> {
+    ) -> Result<Option<Vec<u8>>, IndexError> {
         let _held = self.merging.lock();
         if self.merging_has_ended() {
-            return Ok(true);
+            return Ok(None);
         }
         let mut start = range.start.to_vec();
         while let Some(next) =
@@ -151,11 +151,11 @@ impl<S: Base> Table<S> {
         {
             start = next;
             if !goes_on() {
-                return Ok(false);
+                return Ok(Some(start));
             }
             self.base.memory().wait_for_room(LoadFor::Merge);
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is
