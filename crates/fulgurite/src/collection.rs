@@ -173,6 +173,9 @@ impl Engine {
         let segment_bytes = || self.log.written_segments().iter().map(|one| u64::from(one.bytes)).sum();
         let segment_bytes_before = segment_bytes();
         self.checkpoint()?;
+        while self.checkpointer.lock().is_purging() {
+            self.checkpoint()?;
+        }
         let before = self.collectable(moved_before);
         let mut at = before;
         let (mut least, mut in_vain) = (before.segment_bytes, 0);

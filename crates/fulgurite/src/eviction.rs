@@ -392,7 +392,8 @@ impl Engine {
         }
     }
 
-    fn want_checkpoint(&self) {
+    /// Has a checkpoint written.
+    pub fn want_checkpoint(&self) {
         self.memory.wants_checkpoint.store(true, Relaxed);
         // After a failure it pauses, and tries again by itself.
         if !self.progress.checkpointing.is_failing() {

@@ -217,6 +217,7 @@ impl Engine {
                 // The merger would not end this wait; a merge here returns the reason to the caller.
                 self.merge_table(table)?;
             }
+            self.check_pause()?;
             self.wakeups.wake_merger();
             self.merger.wait_if(|| self.has_too_many_memtables(table));
         }
@@ -246,9 +247,10 @@ impl Engine {
         let _quiet = self.pipeline.quiet();
         self.check_open()?;
         let mut outcome = Ok(false);
-        let pauses = || self.memory.index.needs_checkpoint();
+        let pauses = || self.merging_pauses();
         for table in self.tables.active().all() {
             if pauses() {
+                self.want_checkpoint();
                 return outcome.and_then(|merged| self.check_pause().map(|()| merged));
             }
             outcome = match (outcome, self.merger.merge_next(&table, &*self.reads, Csn::MAX, pauses)) {
@@ -259,9 +261,14 @@ impl Engine {
         outcome
     }
 
-    /// Merging pauses until a checkpoint is written (INV-MEM-2). Fails if those fail: commits do not wait for it then.
-    fn check_pause(&self) -> Result<()> {
-        if !self.progress.checkpointing.is_failing() {
+    /// Whether the merger pauses until a checkpoint is written (INV-MEM-2).
+    fn merging_pauses(&self) -> bool {
+        self.memory.index.needs_checkpoint() && self.room.is_short() && !self.room.is_writing()
+    }
+
+    /// Fails if the merger pauses, and checkpoints fail: no commit waits for it then.
+    pub fn check_pause(&self) -> Result<()> {
+        if !self.merging_pauses() || !self.progress.checkpointing.is_failing() {
             return Ok(());
         }
         let dirty = self.memory.index.dirty_bytes();

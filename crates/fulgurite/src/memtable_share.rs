@@ -192,6 +192,7 @@ impl Engine {
                 // The thread that would merge is this one, or may be.
                 return self.merge_some();
             }
+            self.check_pause()?;
             self.wakeups.wake_merger();
             self.merger.wait_if(|| self.memtables_are_over());
         }

@@ -38,7 +38,7 @@ use self::collecting::Stuck;
 use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
-use self::purges::{PurgeLimit, Purges};
+use self::purges::{PurgeTime, Purges};
 use self::record::{CheckpointRecord, TableRecord};
 use crate::catalog::{Catalog, TableState};
 use crate::clock::Clock;
@@ -268,6 +268,8 @@ impl Checkpointer {
         }
         // Not at once: range deletes that come one after the other are purged together.
         let is_first = self.look_at_ranges_ns.replace(now_ns + PAUSE.as_nanos() as u64) == 0;
+        // Nothing else ends old readers while nothing is committed.
+        reads.end_old();
         let newest = pipeline.visible();
         let oldest = reads.snapshots.open().0.first().copied().filter(|oldest| *oldest < newest);
         !is_first && tables.active().all().iter().any(|table| self.purges.has_work(table, oldest, newest))
@@ -317,6 +319,11 @@ impl Checkpointer {
     fn collection_goes_on(&self) -> bool {
         let now_ns = self.shared.env.clock().monotonic_ns();
         self.collects && self.stillness.is_long(self.shared.pipeline.newest().0, now_ns)
+    }
+
+    /// Whether range tombstones are purged further by the next checkpoint.
+    pub fn is_purging(&self) -> bool {
+        self.purges.goes_on()
     }
 
     /// Whether a checkpoint will be due, although nothing is committed.
@@ -505,17 +512,16 @@ impl Checkpointer {
             |table: &&Arc<TableState>| self.is_touched(table) || leaving.idle.contains(&table.id);
         let touched: Vec<_> = tables.iter().filter(is_there).filter(is_written).collect();
         let estimated: Vec<_> = touched.into_iter().map(|table| (unwritten_bytes(table), table)).collect();
-        let purge_limit = PurgeLimit::new(&*self.shared.env, self.goal.is_some());
+        let env = self.shared.env.clone();
+        let purge_time = PurgeTime::after(&*env, self.shared.progress.checkpoints.times().last_ns);
         let mut records_written = 0;
         for (estimate, table) in estimated {
             self.chain.note(table.id);
             let reads = &*self.shared.reads;
             merger.merge(table, reads, at.covered)?;
-            self.purges
-                .purge(table, &reads.prune_rules(table), at.covered, || purge_limit.goes_on(merger))?;
-            if merger.gives_up() {
-                return Err(Error::Closed);
-            }
+            let rules = reads.prune_rules(table);
+            let purges = &mut self.purges;
+            purge_time.spend(merger, |goes_on| purges.purge(table, &rules, at.covered, goes_on))?;
             self.leave(table, &leaving);
             pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;

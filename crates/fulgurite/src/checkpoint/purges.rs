@@ -1,9 +1,10 @@
 //! The range tombstones that checkpoints have purged: which versions are gone, and when a tombstone may be dropped.
 //!
-//! A checkpoint purges for a second at most, and the next one goes on: while it purges, the log grows, and what a checkpoint
-//! has purged it frees when it ends. A purge that goes on makes the next checkpoint due. It needs nothing on disk: leaves that were purged
+//! A checkpoint purges for a second, or a quarter of what the one before took, and the next one goes on: while it purges, the log
+//! grows, and what a checkpoint has purged it frees when it ends. A purge that goes on makes the next checkpoint due. It needs nothing on disk: leaves that were purged
 //! are gone, so that one that begins anew after an opening comes by them soon.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use fulgurite_env::Env;
@@ -16,8 +17,10 @@ use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::merger::Merger;
 
-/// How long one checkpoint purges.
-const PURGE_NS_MAX: u64 = 1_000_000_000;
+/// How long one checkpoint purges at least, in nanoseconds, if there is so much to purge, ...
+const PURGE_NS: u64 = 1_000_000_000;
+/// ... and this part of the time that the one before took.
+const PURGE_SHARE: u64 = 4;
 
 /// The purges of range tombstones by earlier checkpoints, by table.
 #[derive(Default)]
@@ -43,21 +46,26 @@ struct Running {
     rest: Vec<KeySpan>,
 }
 
-/// How long a checkpoint purges.
-pub(super) struct PurgeLimit<'e> {
+/// The time that a checkpoint has for purges.
+pub(super) struct PurgeTime<'e> {
     env: &'e dyn Env,
-    until_ns: u64,
+    left_ns: Cell<u64>,
 }
 
-impl<'e> PurgeLimit<'e> {
-    /// From now on; to the end, if it `is_whole`.
-    pub fn new(env: &'e dyn Env, is_whole: bool) -> PurgeLimit<'e> {
-        let until_ns = if is_whole { u64::MAX } else { env.clock().monotonic_ns() + PURGE_NS_MAX };
-        PurgeLimit { env, until_ns }
+impl<'e> PurgeTime<'e> {
+    /// For a checkpoint after one that took so long.
+    pub fn after(env: &'e dyn Env, last_ns: u64) -> PurgeTime<'e> {
+        PurgeTime { env, left_ns: Cell::new(PURGE_NS.max(last_ns / PURGE_SHARE)) }
     }
 
-    pub fn goes_on(&self, merger: &Merger) -> bool {
-        !merger.gives_up() && self.env.clock().monotonic_ns() < self.until_ns
+    /// Spends time on a purge, which asks after each step whether it goes on.
+    pub fn spend<T>(&self, merger: &Merger, purge: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
+        let now_ns = || self.env.clock().monotonic_ns();
+        let start_ns = now_ns();
+        let spent_ns = || now_ns().saturating_sub(start_ns);
+        let outcome = purge(&|| !merger.gives_up() && spent_ns() < self.left_ns.get());
+        self.left_ns.set(self.left_ns.get().saturating_sub(spent_ns()));
+        outcome
     }
 }
 
@@ -109,6 +117,8 @@ impl Purges {
             purges.running = Some(Running { up_to: oldest, rest });
         }
         let Some(running) = &mut purges.running else { return Ok(()) };
+        // A snapshot that is just being opened may show an older commit than it will have: these rules keep what that hides.
+        running.up_to = running.up_to.min(oldest);
         while let Some(range) = running.rest.last_mut() {
             if let Some(next) = table.index.purge_while(range.borrowed(), rules, &goes_on).or_error()? {
                 range.start = next.into();
@@ -182,8 +192,14 @@ mod tests {
         assert!(checkpointer.purges.has_work(&table.state, None, deleted) && !checkpointer.purges.goes_on());
         let steps = Cell::new(0);
         let two_steps = || steps.replace(steps.get() + 1) % 3 != 2;
+        let mut turns = 0;
         let mut purge = |covered| {
-            let rules = engine.reads.prune_rules(&table.state);
+            turns += 1;
+            let mut rules = engine.reads.prune_rules(&table.state);
+            if turns == 3 {
+                // The slot of a snapshot that is just being opened.
+                rules.snapshots = vec![Csn(100)];
+            }
             checkpointer.purges.purge(&table.state, &rules, covered, two_steps).unwrap();
             checkpointer.purges.goes_on()
         };
@@ -191,12 +207,14 @@ mod tests {
         // One where the purge has been, and one where it will be.
         [1_001_u32, 18_999].iter().for_each(|n| _ = table.put(n.to_be_bytes(), [2; 100]).unwrap());
         assert_eq!((rows(&table), tombstones()), (2_002, 1));
-        let mut turns = 1;
         while purge(db.stats().visible) {
-            turns += 1;
             assert_eq!((rows(&table), tombstones()), (2_002, 1));
         }
         assert!(turns > 5, "{turns}");
+        assert!(
+            checkpointer.purges.has_work(&table.state, None, deleted),
+            "versions that this snapshot saw are left"
+        );
         drop(checkpointer);
         // The checkpoint that wrote the last step of the purge is the first that covers it.
         db.checkpoint().unwrap();

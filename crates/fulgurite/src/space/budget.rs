@@ -55,12 +55,20 @@ impl Budget {
     pub fn take(&self, kind: Kind, bytes: u64) -> Option<Admitted<'_>> {
         self.in_flight.fetch_add(bytes, SeqCst);
         let admitted = Admitted(Some((self, bytes)));
-        let until = match kind {
+        let end = self.spent.fetch_add(bytes, SeqCst) + bytes;
+        (end <= self.until(kind).load(SeqCst)).then_some(admitted)
+    }
+
+    /// Whether so many bytes are left. A [`Budget::take`] that finds too little takes the rest.
+    pub fn has(&self, kind: Kind, bytes: u64) -> bool {
+        self.spent.load(SeqCst).saturating_add(bytes) <= self.until(kind).load(SeqCst)
+    }
+
+    fn until(&self, kind: Kind) -> &AtomicU64 {
+        match kind {
             Kind::Puts => &self.puts_until,
             Kind::Deletes => &self.deletes_until,
-        };
-        let end = self.spent.fetch_add(bytes, SeqCst) + bytes;
-        (end <= until.load(SeqCst)).then_some(admitted)
+        }
     }
 
     /// Called before the room is looked at.

@@ -412,11 +412,12 @@ impl Room {
             return None;
         }
         let bytes = bytes + bytes / EVICTION_MARGIN_SHARE;
-        let admitted = self.budget.take(Kind::Deletes, bytes);
-        if admitted.is_some() || !self.look_again() {
-            return admitted;
+        // A rest that is too little for it is left to commits.
+        let has = || self.budget.has(Kind::Deletes, bytes);
+        if has() || (self.look_again() && has()) {
+            return self.budget.take(Kind::Deletes, bytes);
         }
-        self.budget.take(Kind::Deletes, bytes)
+        None
     }
 
     /// Looks at the room, a tenth of the time at most; returns whether it did.
