@@ -228,3 +228,32 @@ fn millions_of_expired_rows_are_gone_within_minutes() {
     println!("{rows} rows, {loaded} bytes of segments: {after} {} s after they had expired", passed());
     check(&db, &table, 1);
 }
+
+/// The same number of rows, all but one of which a range delete hides, and then nothing else happens.
+#[test]
+#[ignore = "takes minutes"]
+fn millions_of_rows_of_a_deleted_range_are_gone_within_minutes() {
+    let rows = common::setting("FULGURITE_EXPIRED_ROWS").unwrap_or(1_000_000);
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { memory_bytes: Some(200 << 20), ..Options::default() };
+    let db = Database::open(dir.path().join("db"), options).unwrap();
+    let table = db.table("t").unwrap();
+    for first in (0..rows).step_by(1000) {
+        let rows = first..(first + 1000).min(rows);
+        db.transact(|txn| rows.clone().try_for_each(|n| txn.put(&table, n.to_be_bytes(), [1; 100]))).unwrap();
+    }
+    table.put("stays", [1; 100]).unwrap();
+    db.checkpoint().unwrap();
+    let (loaded, checkpoints) = (db.stats().segment_bytes, db.stats().checkpoints);
+    let env = RealEnv::new();
+    let begun_ms = env.clock().wall_ms();
+    table.delete_range(0_u64.to_be_bytes()..rows.to_be_bytes()).unwrap();
+    let passed = || (env.clock().wall_ms() - begun_ms) / 1000;
+    while db.stats().segment_bytes > loaded / 10 {
+        assert!(passed() < 600, "{loaded} bytes, {:?}", db.stats());
+        env.clock().sleep(Duration::from_secs(1));
+    }
+    let (after, written) = (db.stats().segment_bytes, db.stats().checkpoints - checkpoints);
+    println!("{rows} rows, {loaded} bytes: {after} {} s after the delete, {written} checkpoints", passed());
+    check(&db, &table, 1);
+}
