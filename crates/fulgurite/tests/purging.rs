@@ -194,15 +194,20 @@ fn a_deleted_range_leaves_the_disk_of_an_idle_database() {
     }
 }
 
+fn open_real(dir: &tempfile::TempDir) -> (Database, Table) {
+    let options = Options { memory_bytes: Some(200 << 20), ..Options::default() };
+    let db = Database::open(dir.path().join("db"), options).unwrap();
+    let table = db.table("t").unwrap();
+    (db, table)
+}
+
 /// `FULGURITE_EXPIRED_ROWS` rows of 100 bytes, in a budget of 200 MiB on a real disk, which expire while nothing else happens.
 #[test]
 #[ignore = "takes minutes"]
 fn millions_of_expired_rows_are_gone_within_minutes() {
     let rows = common::setting("FULGURITE_EXPIRED_ROWS").unwrap_or(1_000_000);
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { memory_bytes: Some(200 << 20), ..Options::default() };
-    let db = Database::open(dir.path().join("db"), options).unwrap();
-    let table = db.table("t").unwrap();
+    let (db, table) = open_real(&dir);
     let env = RealEnv::new();
     let now_ms = || env.clock().wall_ms();
     let at_ms = now_ms() + 60_000 + rows / 200;
@@ -235,9 +240,7 @@ fn millions_of_expired_rows_are_gone_within_minutes() {
 fn millions_of_rows_of_a_deleted_range_are_gone_within_minutes() {
     let rows = common::setting("FULGURITE_EXPIRED_ROWS").unwrap_or(1_000_000);
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { memory_bytes: Some(200 << 20), ..Options::default() };
-    let db = Database::open(dir.path().join("db"), options).unwrap();
-    let table = db.table("t").unwrap();
+    let (db, table) = open_real(&dir);
     for first in (0..rows).step_by(1000) {
         let rows = first..(first + 1000).min(rows);
         db.transact(|txn| rows.clone().try_for_each(|n| txn.put(&table, n.to_be_bytes(), [1; 100]))).unwrap();

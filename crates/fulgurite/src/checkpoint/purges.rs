@@ -22,7 +22,7 @@ const PURGE_NS: u64 = 1_000_000_000;
 /// ... and this part of the time that the one before took.
 const PURGE_SHARE: u64 = 4;
 
-/// The purges of range tombstones by earlier checkpoints, by table.
+/// The purges of range tombstones by earlier checkpoints, of the tables that have any: it is asked in each round.
 #[derive(Default)]
 pub(super) struct Purges(BTreeMap<TableId, OfTable>);
 
@@ -69,13 +69,12 @@ impl<'e> PurgeTime<'e> {
     }
 }
 
-impl OfTable {
-    fn purged_up_to(&self) -> Csn {
-        self.ended.last().map_or(Csn::ZERO, |purge| purge.up_to)
-    }
-}
-
 impl Purges {
+    fn purged_up_to(&self, table: &TableState) -> Csn {
+        let last = self.0.get(&table.id).and_then(|purges| purges.ended.last());
+        last.map_or(Csn::ZERO, |purge| purge.up_to)
+    }
+
     /// Whether no tombstone waits to be purged further, or to be dropped.
     pub fn is_empty(&self) -> bool {
         self.0.values().all(|table| table.ended.is_empty() && table.running.is_none())
@@ -89,12 +88,10 @@ impl Purges {
     /// Whether a checkpoint up to the newest commit would purge something of a table, or drop range tombstones of it. `oldest`:
     /// the oldest snapshot, if it is older than that.
     pub fn has_work(&self, table: &TableState, oldest: Option<Csn>, newest: Csn) -> bool {
-        let purges = self.0.get(&table.id);
-        let purged_up_to = purges.map_or(Csn::ZERO, OfTable::purged_up_to);
         let is_earlier = |purges: &OfTable| purges.ended.iter().any(|purge| purge.covered < newest);
-        let can_drop = oldest.is_none() && purges.is_some_and(is_earlier);
+        let can_drop = oldest.is_none() && self.0.get(&table.id).is_some_and(is_earlier);
         let oldest = oldest.unwrap_or(newest);
-        can_drop || !table.index.range_deletes().list(purged_up_to, oldest).is_empty()
+        can_drop || !table.index.range_deletes().list(self.purged_up_to(table), oldest).is_empty()
     }
 
     /// Purges the versions that range tombstones hide, for the checkpoint that covers `boundary`, while it `goes_on`. All versions at
@@ -107,15 +104,15 @@ impl Purges {
         goes_on: impl Fn() -> bool,
     ) -> Result<()> {
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
-        let purges = self.0.entry(table.id).or_default();
-        if purges.running.is_none() {
-            let fresh = table.index.range_deletes().list(purges.purged_up_to(), oldest);
+        if self.0.get(&table.id).is_none_or(|purges| purges.running.is_none()) {
+            let fresh = table.index.range_deletes().list(self.purged_up_to(table), oldest);
             if fresh.is_empty() {
                 return Ok(());
             }
             let rest = unions(&fresh).into_iter().rev().map(|range| range.owned()).collect();
-            purges.running = Some(Running { up_to: oldest, rest });
+            self.0.entry(table.id).or_default().running = Some(Running { up_to: oldest, rest });
         }
+        let Some(purges) = self.0.get_mut(&table.id) else { return Ok(()) };
         let Some(running) = &mut purges.running else { return Ok(()) };
         // A snapshot that is just being opened may show an older commit than it will have: these rules keep what that hides.
         running.up_to = running.up_to.min(oldest);
@@ -136,6 +133,9 @@ impl Purges {
         let Some(purges) = self.0.get_mut(&table.id) else { return false };
         let earlier = purges.ended.partition_point(|purge| purge.covered < boundary);
         let newest = purges.ended.drain(..earlier).next_back();
+        if purges.ended.is_empty() && purges.running.is_none() {
+            self.0.remove(&table.id);
+        }
         newest.inspect(|newest| table.index.range_deletes().drop_up_to(newest.up_to)).is_some()
     }
 
