@@ -10,8 +10,9 @@
 //! leaves only while a checkpoint is written, since that frees what their records replace, and takes the room for them as a delete does
 //! ([`crate::space::room::Room::admit_evicted_leaves`]). Between two checkpoints the merger stops where it is once dirty
 //! nodes have a quarter of a budget that is used up, and so do purges, until the checkpoint comes that eviction asks for; garbage
-//! collection ends when memory is exceeded. A checkpoint's own merges go on in any case: it waits for none of these. Inner nodes stay in
-//! memory then: a fiftieth of the trees at most.
+//! collection ends when memory is exceeded. A checkpoint's own merges wait for none of these: they go on, with leaves evicted beside them into
+//! whatever room there is once the memory is exceeded; where there is none at all, the checkpoint fails before more are dirty, and is tried again.
+//! Inner nodes stay in memory then: a fiftieth of the trees at most.
 //!
 //! A thread of the background evicts. Where there is none (a database that is opened read-only, tests, a close), those evict
 //! that load nodes.

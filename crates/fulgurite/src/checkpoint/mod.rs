@@ -500,7 +500,7 @@ impl Checkpointer {
         if !victims.is_empty() {
             // What newer versions replace is dead, and is not moved.
             for table in touched {
-                merger.merge(table, &*self.shared.reads, at.covered)?;
+                self.merge(table, at.covered, merger)?;
             }
             pacer.begin_table(live_bytes, live_bytes);
             let (moved_bytes, tried) = self.collect(victims, &mut pacer)?;
@@ -518,7 +518,7 @@ impl Checkpointer {
         for (estimate, table) in estimated {
             self.chain.note(table.id);
             let reads = &*self.shared.reads;
-            merger.merge(table, reads, at.covered)?;
+            self.merge(table, at.covered, merger)?;
             let rules = reads.prune_rules(table);
             let purges = &mut self.purges;
             purge_time.spend(merger, |goes_on| purges.purge(table, &rules, at.covered, goes_on))?;
@@ -527,6 +527,23 @@ impl Checkpointer {
             records_written += self.write_out(table, &mut pacer)?;
         }
         Ok(records_written + self.clean(at, &mut pacer))
+    }
+
+    /// Merges the memtables of a table up to the boundary. Where the leaves that they make dirty exceed the memory, and eviction found no
+    /// room on the disk for such leaves, the checkpoint would find none either: it fails before more are dirty (INV-MEM-2).
+    fn merge(&self, table: &TableState, boundary: Csn, merger: &Merger) -> Result<()> {
+        let Shared { reads, tables, room, progress, files, .. } = &self.shared;
+        let memory = tables.memory();
+        let stops = || memory.is_exceeded() && progress.evicting.is_failing() && room.is_short();
+        memory.look();
+        while merger.merge_next(table, &**reads, boundary, stops)? {}
+        let oldest = table.index.memtables().oldest_immutable();
+        if oldest.is_none_or(|memtable| memtable.boundary() > boundary) || table.index.merging_has_ended() {
+            return Ok(());
+        }
+        let (dirty, path) = (memory.dirty_bytes(), files.path.display());
+        let what = format!("{path} has no room for {dirty} bytes of changed nodes, which exceed the memory");
+        Err(Error::NoSpace { what })
     }
 
     fn live_bytes_of(&self, segments: &[u32]) -> u64 {

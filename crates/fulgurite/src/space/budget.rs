@@ -53,10 +53,15 @@ impl Drop for Admitted<'_> {
 impl Budget {
     /// Takes `bytes`, if as many are left.
     pub fn take(&self, kind: Kind, bytes: u64) -> Option<Admitted<'_>> {
-        self.in_flight.fetch_add(bytes, SeqCst);
-        let admitted = Admitted(Some((self, bytes)));
+        let admitted = self.fly(bytes);
         let end = self.spent.fetch_add(bytes, SeqCst) + bytes;
         (end <= self.until(kind).load(SeqCst)).then_some(admitted)
+    }
+
+    /// So many bytes are in flight, whatever is left.
+    pub fn fly(&self, bytes: u64) -> Admitted<'_> {
+        self.in_flight.fetch_add(bytes, SeqCst);
+        Admitted(Some((self, bytes)))
     }
 
     /// Whether so many bytes are left. A [`Budget::take`] that finds too little takes the rest.

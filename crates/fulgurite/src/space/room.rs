@@ -406,7 +406,8 @@ impl Room {
 
     /// Admits so many bytes of leaves that eviction writes although little room is left: only while a checkpoint is written, which names
     /// their records. A dirty leaf is in the need already, and yet this takes room as a delete does: a leaf may become dirty again
-    /// before the checkpoint has written its tree.
+    /// before the checkpoint has written its tree. Where dirty nodes exceed the memory, it takes whatever room there is, and no commit
+    /// is admitted before the next look.
     pub fn admit_evicted_leaves(&self, bytes: u64) -> Option<Admitted<'_>> {
         if !self.is_writing() || self.full.load(Ordering::Acquire) {
             return None;
@@ -416,6 +417,10 @@ impl Room {
         let has = || self.budget.has(Kind::Deletes, bytes);
         if has() || (self.look_again() && has()) {
             return self.budget.take(Kind::Deletes, bytes);
+        }
+        if self.owners.tables.memory().is_exceeded() {
+            self.budget.end();
+            return Some(self.budget.fly(bytes));
         }
         None
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite::env::sim::SimEnv;
+use fulgurite::env::{Clock, Disk, Env, Joiner, RealEnv, SimEnv};
 use fulgurite::{Database, Error, Table};
 
 use super::process::{FLOOR, Random, Scenario, is_sound, options, scattered, value};
@@ -11,6 +11,36 @@ use crate::common;
 
 const ROWS: u64 = 60_000;
 const ROW_BYTES: usize = 400;
+
+/// The simulated disk in real time: simulated time advances with each thread's naps, and ends the others' waits for memory early.
+#[derive(Debug)]
+struct SimDiskInRealTime {
+    sim: Arc<SimEnv>,
+    real: Arc<RealEnv>,
+}
+
+impl Env for SimDiskInRealTime {
+    fn disk(&self) -> &dyn Disk {
+        self.sim.disk()
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.real.clock()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.sim.random_u64()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn Joiner>> {
+        self.sim.spawn(name, body)
+    }
+}
+
+fn open(sim: &Arc<SimEnv>) -> Database {
+    let env = SimDiskInRealTime { sim: sim.clone(), real: RealEnv::new() };
+    common::open_as(Arc::new(env), options()).unwrap()
+}
 
 /// Does `work` on another thread, which must not hang.
 fn within_a_minute(what: &str, work: impl FnOnce() + Send + 'static) {
@@ -27,7 +57,7 @@ fn within_a_minute(what: &str, work: impl FnOnce() + Send + 'static) {
 }
 
 fn load(sim: &Arc<SimEnv>) -> (Database, Table) {
-    let db = common::open_as(sim.clone(), options()).unwrap();
+    let db = open(sim);
     let table = db.table("rows").unwrap();
     for batch in 0..ROWS / 100 {
         put_batch(&db, &table, batch * 100..batch * 100 + 100, 0).unwrap();
@@ -133,7 +163,7 @@ fn little_room_is_left() {
     let _scenario = Scenario::begin();
     for left_mib in [4, 20, 60] {
         let sim = SimEnv::new(2);
-        let db = common::open_as(sim.clone(), options()).unwrap();
+        let db = open(&sim);
         let table = db.table("rows").unwrap();
         for batch in 0..ROWS / 100 {
             put_batch(&db, &table, batch * 100..batch * 100 + 100, 0).unwrap();
