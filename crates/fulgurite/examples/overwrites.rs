@@ -292,6 +292,12 @@ impl Run {
             ms(0.999),
             ms(1.0),
         );
+        let (before, after) = (first.stats.writes().by_cause(), last.stats.writes().by_cause());
+        let causes = before.iter().zip(after);
+        let causes: Vec<String> = causes
+            .map(|((cause, before), (_, after))| format!("{cause} {:.2}", (after - before) as f64 / user))
+            .collect();
+        println!("bytes written for each of the rows', by cause: {}", causes.join(", "));
         let collection = &last.stats.collection;
         println!(
             "collected {} segments, {:.2} live, by tenths {:?}; moved {} MiB; commits waited for it: {}",

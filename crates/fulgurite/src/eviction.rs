@@ -73,6 +73,7 @@ pub(crate) struct Memory {
     evicted_values: AtomicU64,
     evicted_bytes: AtomicU64,
     written_leaves: AtomicU64,
+    written_bytes: AtomicU64,
     env: Arc<dyn Env>,
 }
 
@@ -133,6 +134,7 @@ impl Memory {
             evicted_values: AtomicU64::new(0),
             evicted_bytes: AtomicU64::new(0),
             written_leaves: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
             env,
         }
     }
@@ -171,7 +173,7 @@ impl Memory {
     }
 
     fn stats(&self) -> MemoryStats {
-        let Memory { index, evicted_nodes, evicted_values, evicted_bytes, written_leaves, .. } = self;
+        let Memory { index, evicted_nodes, evicted_values, evicted_bytes, .. } = self;
         MemoryStats {
             budget_bytes: index.budget_bytes() as u64,
             node_bytes: index.node_bytes() as u64,
@@ -189,7 +191,8 @@ impl Memory {
             evicted_nodes: evicted_nodes.load(Relaxed),
             evicted_values: evicted_values.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),
-            leaves_written_to_evict: written_leaves.load(Relaxed),
+            leaves_written_to_evict: self.written_leaves.load(Relaxed),
+            bytes_written_to_evict: self.written_bytes.load(Relaxed),
             node_loads: index.node_loads(),
             waits: index.waits(),
             ..MemoryStats::default()
@@ -200,6 +203,7 @@ impl Memory {
         self.evicted_nodes.fetch_add(evicted.nodes, Relaxed);
         self.evicted_bytes.fetch_add(evicted.bytes as u64, Relaxed);
         self.written_leaves.fetch_add(evicted.written_leaves, Relaxed);
+        self.written_bytes.fetch_add(evicted.written_bytes, Relaxed);
     }
 }
 

@@ -172,7 +172,7 @@ pub use crate::salvage::{LeftOut, Salvage, Salvaged};
 pub use crate::scan::{EntryWithExpiry, Range};
 pub use crate::snapshot::Snapshot;
 pub use crate::space::view::{SegmentGroup, SegmentUse, SpaceStats};
-pub use crate::stats::{MemoryStats, RoomStats, SegmentCounts, Stats};
+pub use crate::stats::{MemoryStats, RoomStats, SegmentCounts, Stats, WriteBytes};
 pub use crate::table::Table;
 pub use crate::transaction::{Commit, Savepoint, Transaction};
 pub use crate::value::Value;

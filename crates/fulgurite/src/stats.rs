@@ -225,6 +225,8 @@ pub struct MemoryStats {
     /// How many dirty leaves were written so that they could be evicted. They are `evicted_nodes`, too, unless they changed or
     /// were read meanwhile; the others were clean.
     pub leaves_written_to_evict: u64,
+    /// The bytes of their records, and of those of inner nodes.
+    pub bytes_written_to_evict: u64,
     /// How many nodes were read from disk, by cause. Beside [`Stats::gets`] and [`Stats::scans`]: how often reads miss.
     pub node_loads: NodeLoads,
     /// How often reads from disk and merges had to wait for memory, and for how long. How long commits waited for memtables
@@ -242,6 +244,53 @@ impl MemoryStats {
             + self.account_bytes
             + self.collection_bytes;
         of_index + self.table_bytes + self.tombstone_bytes + of_engine
+    }
+}
+
+/// Bytes that were given to the device since the database was opened, by cause ([`Stats::writes`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WriteBytes {
+    /// Groups of commits in the log.
+    pub commits: u64,
+    /// Large values, and the operations of large transactions, which are written beside the log.
+    pub chunks: u64,
+    /// Nodes that checkpoints wrote: those that commits changed, and those that garbage collection moved or purged, which are
+    /// [`CollectionStats::moved_bytes`] without [`CollectionStats::moved_value_bytes`], as they are in memory.
+    pub checkpoints: u64,
+    /// Nodes that were written so that they could be evicted.
+    pub evictions: u64,
+    /// Values that garbage collection moved.
+    pub moved_values: u64,
+    /// Checkpoints' own records, and the starts of segments.
+    pub other: u64,
+    /// Zeros with which segments were filled before they were used.
+    pub zeros: u64,
+}
+
+impl WriteBytes {
+    /// Every cause with its bytes, for reports.
+    pub fn by_cause(&self) -> [(&'static str, u64); 7] {
+        let WriteBytes { commits, chunks, checkpoints, evictions, moved_values, other, zeros } = *self;
+        [
+            ("commits", commits),
+            ("chunks", chunks),
+            ("checkpoints", checkpoints),
+            ("evictions", evictions),
+            ("moved_values", moved_values),
+            ("other", other),
+            ("zeros", zeros),
+        ]
+    }
+
+    /// Of all causes.
+    pub fn total(&self) -> u64 {
+        self.by_cause().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// How many bytes were written for each of `user_bytes`; `None` if there are none.
+    pub fn amplification(&self, user_bytes: u64) -> Option<f64> {
+        (user_bytes > 0).then(|| self.total() as f64 / user_bytes as f64)
     }
 }
 
@@ -340,9 +389,40 @@ impl Stats {
     /// # }
     /// ```
     pub fn write_amplification(&self) -> Option<f64> {
-        let LogStats { written_bytes, bulk_written_bytes, zero_bytes, .. } = self.log;
-        let written = written_bytes + bulk_written_bytes + zero_bytes;
-        (self.user_bytes > 0).then(|| written as f64 / self.user_bytes as f64)
+        self.writes().amplification(self.user_bytes)
+    }
+
+    /// The bytes that were given to the device since the database was opened, by cause.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// db.table("users")?.put("alice", "1")?;
+    /// db.checkpoint()?;
+    /// for (cause, bytes) in db.stats().writes().by_cause() {
+    ///     println!("{cause}: {bytes} bytes");
+    /// }
+    /// # assert!(db.stats().writes().checkpoints > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn writes(&self) -> WriteBytes {
+        let LogStats {
+            written_bytes, bulk_written_bytes, chunk_bytes, moved_value_bytes, zero_bytes, ..
+        } = self.log;
+        let evictions = self.memory.bytes_written_to_evict;
+        let nodes = self.log.node_record_bytes();
+        WriteBytes {
+            commits: written_bytes,
+            chunks: chunk_bytes,
+            checkpoints: nodes.saturating_sub(evictions),
+            evictions,
+            moved_values: moved_value_bytes,
+            // Counters are read one after the other, and records are counted before they are written.
+            other: bulk_written_bytes.saturating_sub(chunk_bytes + nodes + moved_value_bytes),
+            zeros: zero_bytes,
+        }
     }
 
     pub(crate) fn read(engine: &Engine) -> Stats {

@@ -371,4 +371,10 @@ fn stats_tell_what_was_written_for_the_users_bytes() {
     let LogStats { bulk_bytes, node_bytes, chunk_bytes, .. } = after.log;
     assert!(bulk_bytes > node_bytes + chunk_bytes, "and the checkpoint's record");
     assert!(after.write_amplification().unwrap() > 1.0);
+    let (writes, LogStats { written_bytes, bulk_written_bytes, zero_bytes, .. }) =
+        (after.writes(), after.log);
+    assert_eq!(writes.total(), written_bytes + bulk_written_bytes + zero_bytes);
+    assert_eq!((writes.chunks, writes.checkpoints), (chunk_bytes, node_bytes));
+    assert_eq!((writes.evictions, writes.moved_values), (0, 0));
+    assert!(writes.commits >= 100 && writes.other > 0, "{writes:?}");
 }

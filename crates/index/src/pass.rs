@@ -21,6 +21,7 @@ pub struct WriteOut {
     is_room_scarce: bool,
     evicts: bool,
     pub(crate) records_written: [u64; 4],
+    pub(crate) bytes_written: u64,
 }
 
 impl WriteOut {
@@ -138,6 +139,8 @@ pub struct Evicted {
     pub written_leaves: u64,
     /// How many dirty inner nodes were written.
     pub written_inner_nodes: u64,
+    /// The bytes of the records of both.
+    pub written_bytes: u64,
     /// Whether the clock came to the end of the tree: the next step begins with its first leaf.
     pub is_round_over: bool,
 }

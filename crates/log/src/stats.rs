@@ -103,6 +103,11 @@ counters! {
 }
 
 impl LogStats {
+    /// Bytes of all records of nodes: full ones, and leaf delta records.
+    pub fn node_record_bytes(&self) -> u64 {
+        self.node_bytes + self.leaf_delta_bytes
+    }
+
     /// Frames in a group, on average: how much one write consolidates.
     pub fn frames_per_group(&self) -> f64 {
         let groups = self.groups - self.marks;

@@ -31,6 +31,7 @@ pub(super) fn as_json(memory: &MemoryStats) -> Value {
         "evicted_values": memory.evicted_values,
         "evicted_bytes": memory.evicted_bytes,
         "leaves_written_to_evict": memory.leaves_written_to_evict,
+        "bytes_written_to_evict": memory.bytes_written_to_evict,
         "node_loads": {
             "reads": reads,
             "scans": scans,

@@ -100,6 +100,7 @@ impl Tree {
         }
         let written_inner_nodes = pass.records_written[NodeKind::Internal as usize];
         evicted.written_inner_nodes += written_inner_nodes;
+        evicted.written_bytes += pass.bytes_written;
         evicted.written_leaves += pass.records_written.iter().sum::<u64>() - written_inner_nodes;
         outcome.map(|()| evicted)
     }

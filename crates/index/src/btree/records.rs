@@ -15,6 +15,8 @@ use crate::{AccountChange, IndexError, NodeKind, WriteOut};
 pub(crate) struct Written {
     pub kind: NodeKind,
     pub lsn: Lsn,
+    /// Of the record.
+    pub bytes: u32,
     pub disk: DiskState,
     /// When a purge of the node is due.
     pub due: u32,
@@ -71,7 +73,7 @@ impl Tree {
         let changed = Changed::Keys(Vec::new());
         let disk =
             DiskState { full, full_bytes, deltas: 0, deltas_bytes: 0, changed, counted, pass: pass.number };
-        Ok(Written { kind, lsn: full, disk, due: 0 })
+        Ok(Written { kind, lsn: full, bytes: full_bytes, disk, due: 0 })
     }
 
     /// Writes a leaf delta record if the leaf has a full record and the rule prefers it.
@@ -101,12 +103,13 @@ impl Tree {
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
         count(&mut counted, last.full.segment(), i64::from(last.full_bytes));
-        count(&mut counted, lsn.segment(), i64::from(self.nodes.store.node_bytes(delta.body.len())));
+        let bytes = self.nodes.store.node_bytes(delta.body.len());
+        count(&mut counted, lsn.segment(), i64::from(bytes));
         let DiskState { full, full_bytes, .. } = *last;
         let changed = Changed::Keys(keys.clone());
         let deltas_bytes = last.deltas_bytes.saturating_add(delta.body.len() as u32);
         let disk = DiskState { full, full_bytes, deltas, deltas_bytes, changed, counted, pass: pass.number };
-        Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, disk, due: 0 }))
+        Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, bytes, disk, due: 0 }))
     }
 
     fn write(&self, kind: NodeKind, body: &[u8], pass: &WriteOut) -> Result<Lsn, IndexError> {

@@ -309,6 +309,7 @@ impl Tree {
             match record {
                 Ok(record) => {
                     pass.records_written[record.kind as usize] += 1;
+                    pass.bytes_written += u64::from(record.bytes);
                     written.push(record);
                 }
                 Err(error) => return (written, Some(error)),
