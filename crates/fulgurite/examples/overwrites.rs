@@ -6,8 +6,9 @@
 //! `rows` are 16-byte keys with values of 100 bytes, `pages` have 4 KiB, `values` 100 bytes to 64 KiB, evenly on a logarithmic scale.
 //! One thread overwrites them, 100 in a durable commit, as fast as it can, or so many rows a second with `rate=N`. Other options:
 //! `limit=MIB` bounds what checkpoints write a second, `off` switches garbage collection off, `snapshot` holds one over the first
-//! half, beside a scan of ten rows a second, `csv=FILE` writes a line for each second, `bound` fails if the disk was outside of its
-//! bound.
+//! half, beside a scan of ten rows a second, `tables=N` spreads the rows over so many tables, `neighbour` has another thread write and sync a
+//! file beside the database as fast as it can, `csv=FILE` writes a line for each second, `bound` fails if the disk was outside of
+//! its bound.
 //!
 //! The table at the end is about the second half. *Disk* is every file of the database. *Bound* is the disk for 1.3 times the live
 //! bytes and twice the log's share: in the middle of all seconds, and for 1.5 times in the worst one. *Device* is what the kernel counts as
@@ -54,6 +55,8 @@ fn main() -> Result<()> {
         seconds: seconds.parse()?,
         rate: None,
         has_snapshot: false,
+        tables: 1,
+        has_neighbour: false,
         csv: None,
         has_to_be_bounded: false,
     };
@@ -64,6 +67,8 @@ fn main() -> Result<()> {
             ("limit", mib) => limit = Some(mib.parse::<u64>()? << 20),
             ("off", _) => research.collect = false,
             ("snapshot", _) => run.has_snapshot = true,
+            ("tables", count) => run.tables = count.parse::<u64>()?.max(1),
+            ("neighbour", _) => run.has_neighbour = true,
             ("csv", path) => run.csv = Some(path.into()),
             ("bound", _) => run.has_to_be_bounded = true,
             _ => return Err(format!("there is no option {option}").into()),
@@ -81,6 +86,8 @@ struct Run {
     /// Rows a second.
     rate: Option<u64>,
     has_snapshot: bool,
+    tables: u64,
+    has_neighbour: bool,
     csv: Option<PathBuf>,
     has_to_be_bounded: bool,
 }
@@ -109,15 +116,18 @@ impl Run {
         // As the database bounds it by its budget.
         let share = options.checkpoint_log_bytes.min(options.memory_bytes.unwrap_or(0) as u64 / 4);
         let db = Database::open(&self.dir, options)?;
-        let table = db.table("t")?;
-        self.load(&db, &table)?;
+        let tables: Vec<Table> =
+            (0..self.tables).map(|n| db.table(&format!("t{n}"))).collect::<fulgurite::Result<_>>()?;
+        self.load(&db, &tables)?;
         db.checkpoint()?;
         let (overwritten, done) = (Overwritten::default(), AtomicBool::new(false));
         let seconds = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| self.overwrite(&db, &table, &overwritten, &done));
-            let watched = self.watch(&db, &table, &overwritten);
+            let writer = scope.spawn(|| self.overwrite(&db, &tables, &overwritten, &done));
+            let neighbour = scope.spawn(|| self.write_beside(&done));
+            let watched = self.watch(&db, &tables[0], &overwritten);
             done.store(true, Relaxed);
             writer.join().expect("the writer panicked")?;
+            neighbour.join().expect("the neighbour panicked")?;
             watched
         })?;
         self.report(&seconds, share)?;
@@ -131,14 +141,37 @@ impl Run {
         self.env.clock()
     }
 
-    fn load(&self, db: &Database, table: &Table) -> Result<()> {
+    /// The table of a row.
+    fn table_of<'t>(&self, tables: &'t [Table], n: u64) -> &'t Table {
+        &tables[(n % self.tables) as usize]
+    }
+
+    /// Writes and syncs a file of 64 MiB beside the database, again and again.
+    fn write_beside(&self, done: &AtomicBool) -> Result<()> {
+        if !self.has_neighbour {
+            return Ok(());
+        }
+        let path = self.dir.with_extension("neighbour");
+        let file = self.env.disk().open(&path, OpenOptions::CreateNew)?;
+        let piece = vec![1; 1 << 20];
+        for nth in (0..64).cycle() {
+            if done.load(Relaxed) {
+                break;
+            }
+            file.write_at(&piece, nth << 20)?;
+            file.sync_data()?;
+        }
+        Ok(self.env.disk().remove(&path)?)
+    }
+
+    fn load(&self, db: &Database, tables: &[Table]) -> Result<()> {
         let mut value = Vec::new();
         for first in (0..self.data.count).step_by(BATCH as usize) {
             let mut txn = db.begin();
             txn.set_durability(Durability::Async { interval: Duration::from_millis(100) })?;
             for n in first..(first + BATCH).min(self.data.count) {
                 self.data.value(n, 0, &mut value);
-                txn.put(table, key(n), &value)?;
+                txn.put(self.table_of(tables, n), key(n), &value)?;
             }
             txn.commit()?;
         }
@@ -148,7 +181,7 @@ impl Run {
     fn overwrite(
         &self,
         db: &Database,
-        table: &Table,
+        tables: &[Table],
         overwritten: &Overwritten,
         done: &AtomicBool,
     ) -> Result<()> {
@@ -166,7 +199,7 @@ impl Run {
             for _ in 0..BATCH {
                 let n = self.data.pick(&mut random);
                 self.data.value(n, round, &mut value);
-                txn.put(table, key(n), &value)?;
+                txn.put(self.table_of(tables, n), key(n), &value)?;
             }
             txn.commit()?;
             overwritten.latencies_ns.lock().push(self.clock().monotonic_ns() - start_ns);
@@ -295,7 +328,9 @@ impl Run {
         let (before, after) = (first.stats.writes().by_cause(), last.stats.writes().by_cause());
         let causes = before.iter().zip(after);
         let causes: Vec<String> = causes
-            .map(|((cause, before), (_, after))| format!("{cause} {:.2}", (after - before) as f64 / user))
+            .map(|((cause, before), (_, after))| {
+                format!("{cause} {:.2}", (after as f64 - *before as f64) / user)
+            })
             .collect();
         println!("bytes written for each of the rows', by cause: {}", causes.join(", "));
         let collection = &last.stats.collection;

@@ -9,11 +9,17 @@
 //! *excess*: it makes a checkpoint due, but does not slow other commits (INV-CKPT-6). A transaction that has an excess
 //! waits while that of others which no checkpoint covers is as long as the share (`Engine::wait_for_excess`). So there
 //! are at most three times the share, and one transaction.
+//!
+//! INV-CKPT-9: *what replay makes of the log fits into half of the memory budget, so that an opening reads no tree.* An operation takes
+//! [`REPLAYED_OP_BYTES`] in a memtable beside its bytes in the log, which of short rows is more than these. So the log counts as longer than it
+//! is where its operations would take a larger part of their quarter of the budget than its bytes take of the share
+//! ([`LogGrowth::weigh`]): all that bounds the log bounds these, too. With less than twice the share there are less than two quarters.
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crossbeam_utils::CachePadded;
 use fulgurite_log::Log;
 
 /// Bytes of log.
@@ -23,13 +29,21 @@ pub(crate) struct LogBytes {
     pub regular: u64,
     /// What longer lists have beyond.
     pub excess: u64,
+    /// The operations of both.
+    pub ops: u64,
 }
+
+/// What replay makes of the log has this part of the memory budget, as the log has of it at most.
+const REPLAYED_SHARE: u64 = 4;
+
+/// An operation takes about so many bytes in a memtable beside its key and its value.
+pub(crate) const REPLAYED_OP_BYTES: u64 = 96;
 
 impl LogBytes {
     /// Those of an operation list of `bytes` in chunks.
     pub fn of_list(bytes: u64, share: u64) -> LogBytes {
         let regular = bytes.min(share / 4);
-        LogBytes { regular, excess: bytes - regular }
+        LogBytes { regular, excess: bytes - regular, ops: 0 }
     }
 
     pub fn total(self) -> u64 {
@@ -45,6 +59,7 @@ impl Add for LogBytes {
         LogBytes {
             regular: self.regular.wrapping_add(other.regular),
             excess: self.excess.wrapping_add(other.excess),
+            ops: self.ops.wrapping_add(other.ops),
         }
     }
 }
@@ -56,20 +71,26 @@ impl Sub for LogBytes {
         LogBytes {
             regular: self.regular.wrapping_sub(other.regular),
             excess: self.excess.wrapping_sub(other.excess),
+            ops: self.ops.wrapping_sub(other.ops),
         }
     }
 }
 
-/// Two counters, each of which changes for itself.
+/// Counters, each of which changes for itself.
 #[derive(Default)]
 struct Counters {
     regular: AtomicU64,
     excess: AtomicU64,
+    ops: CachePadded<AtomicU64>,
 }
 
 impl Counters {
     fn load(&self) -> LogBytes {
-        LogBytes { regular: self.regular.load(Relaxed), excess: self.excess.load(Relaxed) }
+        LogBytes {
+            regular: self.regular.load(Relaxed),
+            excess: self.excess.load(Relaxed),
+            ops: self.ops.load(Relaxed),
+        }
     }
 }
 
@@ -77,7 +98,9 @@ impl Counters {
 pub(crate) struct LogGrowth {
     log: Arc<Log>,
     share: u64,
-    /// Operation lists in chunks of this life.
+    /// What replay may make of it in memory.
+    replayed_share: u64,
+    /// Operations, and operation lists in chunks, of this life.
     lists: Counters,
     /// Chunks that transactions of this life had written ahead when they committed.
     ahead: Counters,
@@ -88,27 +111,35 @@ pub(crate) struct LogGrowth {
 }
 
 impl LogGrowth {
-    /// `share` is [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
-    pub fn new(log: Arc<Log>, share: u64) -> LogGrowth {
+    /// `share` is [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes), `budget` that of memory, in bytes.
+    pub fn new(log: Arc<Log>, share: u64, budget: u64) -> LogGrowth {
         let counters = Counters::default;
         let (lists, ahead, covered) = (counters(), counters(), counters());
-        LogGrowth { log, share, lists, ahead, covered, chunks_at_checkpoint: AtomicU64::new(0) }
+        let chunks_at_checkpoint = AtomicU64::new(0);
+        let replayed_share = (budget / REPLAYED_SHARE).max(share);
+        LogGrowth { log, share, replayed_share, lists, ahead, covered, chunks_at_checkpoint }
     }
 
     pub fn share(&self) -> u64 {
         self.share
     }
 
+    /// A commit of so many operations has its CSN.
+    #[inline]
+    pub fn count_ops(&self, ops: u64) {
+        self.lists.ops.fetch_add(ops, Relaxed);
+    }
+
     /// A commit whose operation list of `bytes` is in chunks has its CSN.
     pub fn count_list(&self, bytes: u64) {
-        let LogBytes { regular, excess } = LogBytes::of_list(bytes, self.share);
+        let LogBytes { regular, excess, .. } = LogBytes::of_list(bytes, self.share);
         self.lists.regular.fetch_add(regular, Relaxed);
         self.lists.excess.fetch_add(excess, Relaxed);
     }
 
     /// What this life has written.
     pub fn written(&self) -> LogBytes {
-        LogBytes { regular: self.log.written_bytes(), excess: 0 } + self.lists.load()
+        LogBytes { regular: self.log.written_bytes(), ..LogBytes::default() } + self.lists.load()
     }
 
     /// Chunks of large values and operation lists of this life. Replay does not read values, so they do not count as log.
@@ -118,7 +149,7 @@ impl LogGrowth {
 
     /// A transaction commits that has written `bytes` of chunks ahead.
     pub fn count_ahead(&self, bytes: u64) {
-        let LogBytes { regular, excess } = LogBytes::of_list(bytes, self.share);
+        let LogBytes { regular, excess, .. } = LogBytes::of_list(bytes, self.share);
         self.ahead.regular.fetch_add(regular, Relaxed);
         self.ahead.excess.fetch_add(excess, Relaxed);
     }
@@ -138,6 +169,12 @@ impl LogGrowth {
         self.chunks_at_checkpoint.store(chunks, Relaxed);
         self.covered.regular.store(covered.regular, Relaxed);
         self.covered.excess.store(covered.excess, Relaxed);
+        self.covered.ops.store(covered.ops, Relaxed);
+    }
+
+    /// Such a log as it counts (INV-CKPT-9).
+    pub fn weigh(&self, log: LogBytes) -> LogBytes {
+        LogBytes { regular: weighed(log, self.share, self.replayed_share), ..log }
     }
 
     /// What no checkpoint covers.
@@ -147,6 +184,11 @@ impl LogGrowth {
         self.written() - covered
     }
 
+    /// The same as it counts.
+    pub fn pressing(&self) -> LogBytes {
+        self.weigh(self.uncovered())
+    }
+
     /// The chunks since the last checkpoint began.
     pub fn uncovered_chunks(&self) -> u64 {
         let before = self.chunks_at_checkpoint.load(Relaxed);
@@ -154,10 +196,27 @@ impl LogGrowth {
     }
 }
 
+/// The bytes of a log, or more, if replay would take more of `replayed_share` than they do of `share`.
+fn weighed(log: LogBytes, share: u64, replayed_share: u64) -> u64 {
+    let replayed = u128::from(log.regular) + u128::from(log.ops) * u128::from(REPLAYED_OP_BYTES);
+    let weighed = replayed * u128::from(share) / u128::from(replayed_share);
+    log.regular.max(u64::try_from(weighed).unwrap_or(u64::MAX))
+}
+
+/// INV-CKPT-9.
+#[test]
+fn a_log_of_short_rows_counts_as_longer() {
+    let log = |regular: u64, ops: u64| LogBytes { regular, ops, excess: 0 };
+    assert_eq!(weighed(log(1_000, 0), 10_000, 10_000), 1_000);
+    assert_eq!(weighed(log(1_000, 100), 10_000, 10_000), 10_600);
+    assert_eq!(weighed(log(1_000, 100), 10_000, 40_000), 2_650, "a quarter of it");
+    assert_eq!(weighed(log(1_000, 100), 10_000, 400_000), 1_000, "the log's bytes are scarcer");
+}
+
 #[test]
 fn a_list_longer_than_a_quarter_of_the_share_has_an_excess() {
     for (bytes, regular, excess) in [(0, 0, 0), (25, 25, 0), (26, 25, 1), (1000, 25, 975)] {
-        assert_eq!(LogBytes::of_list(bytes, 100), LogBytes { regular, excess });
+        assert_eq!(LogBytes::of_list(bytes, 100), LogBytes { regular, excess, ops: 0 });
     }
     let replayed = LogBytes::of_list(1000, 100);
     assert_eq!(LogBytes::default() - (LogBytes::default() - replayed), replayed);

@@ -249,7 +249,9 @@ impl Checkpointer {
         if self.shared.room.is_short() && self.needed().covered < self.shared.pipeline.visible() {
             return true;
         }
-        self.debt.is_due(self.shared.growth.written(), self.due_bytes())
+        let growth = &self.shared.growth;
+        let uncovered = growth.weigh(self.debt.uncovered(growth.written()));
+        self.debt.is_due(uncovered, self.due_bytes())
             || self.chunks_are_due()
             || self.dead_are_due()
             || self.collection_goes_on()
@@ -447,7 +449,7 @@ impl Checkpointer {
         let Shared { log, pipeline, tables, growth, .. } = &self.shared;
         let written = growth.written();
         let (chunks, excess) = (growth.chunks(), growth.ahead_excess());
-        let grown = (written - self.debt.covered()).total() + chunks - self.chunks_covered;
+        let grown = self.debt.uncovered(written).total() + chunks - self.chunks_covered;
         let bulk = log.bulk_boundary();
         // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
         // for the next checkpoint.
@@ -594,7 +596,7 @@ impl Checkpointer {
     /// The pace of a checkpoint that has about `total` bytes to write.
     fn pacer<'p>(&self, pacing: &'p Pacing, total: u64) -> Pacer<'p> {
         let Shared { env, growth, .. } = &self.shared;
-        let at_begin = growth.uncovered().total() + growth.uncovered_chunks();
+        let at_begin = growth.pressing().total() + growth.uncovered_chunks();
         let due = due_bytes(growth.share(), total);
         // One that begins late is not spread beyond the share.
         let at_end = (2 * due).max((at_begin + due / 4).min(growth.share()));
@@ -639,7 +641,7 @@ impl Checkpointer {
         }
         Now {
             ns,
-            log: growth.uncovered().total() + growth.uncovered_chunks(),
+            log: growth.pressing().total() + growth.uncovered_chunks(),
             has_much_garbage: pacing.garbage.is_much(growth.appended()),
             dirty_bytes: tables.dirty_bytes(),
             is_short_of_space: room.is_short(),

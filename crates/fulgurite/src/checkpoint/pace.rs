@@ -34,9 +34,9 @@ pub(crate) struct Debt {
 }
 
 impl Debt {
-    /// The debt that recovery found; `lists` are the operation lists in chunks that it read.
+    /// The debt that recovery found; `lists` are the operations, and the operation lists in chunks, that it read.
     pub fn recovered(report: &RecoveryReport, lists: LogBytes) -> Debt {
-        let replayed = LogBytes { regular: report.walked_bytes, excess: 0 } + lists;
+        let replayed = LogBytes { regular: report.walked_bytes, ..LogBytes::default() } + lists;
         Debt { replayed, lives: report.epochs, written_at_checkpoint: LogBytes::default() }
     }
 
@@ -50,21 +50,25 @@ impl Debt {
         self.written_at_checkpoint - self.replayed
     }
 
-    /// Whether a checkpoint is due once this life has written `written`.
-    pub fn is_due(&self, written: LogBytes, due_bytes: u64) -> bool {
-        self.is_times(written, due_bytes, 1)
+    /// What no checkpoint covers once this life has written `written`.
+    pub fn uncovered(&self, written: LogBytes) -> LogBytes {
+        written - self.covered()
+    }
+
+    /// Whether a checkpoint is due while so much log is not covered.
+    pub fn is_due(&self, uncovered: LogBytes, due_bytes: u64) -> bool {
+        self.is_times(uncovered, due_bytes, 1)
     }
 
     /// Whether opening has to pay the debt: more than one life wrote it, so one of them began with some of it and died
     /// before it had paid.
     pub fn is_overdue(&self, due_bytes: u64) -> bool {
-        self.lives > 1 && self.is_times(self.written_at_checkpoint, due_bytes, OVERDUE)
+        self.lives > 1 && self.is_times(self.uncovered(self.written_at_checkpoint), due_bytes, OVERDUE)
     }
 
     /// Whether the debt is `times` the amount that makes a checkpoint due.
-    fn is_times(&self, written: LogBytes, due_bytes: u64, times: u32) -> bool {
-        (written - self.covered()).total() >= due_bytes.saturating_mul(times.into())
-            || self.lives >= LIVES_MAX * times
+    fn is_times(&self, uncovered: LogBytes, due_bytes: u64, times: u32) -> bool {
+        uncovered.total() >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
     }
 }
 
@@ -119,41 +123,45 @@ mod tests {
     }
 
     fn written(regular: u64) -> LogBytes {
-        LogBytes { regular, excess: 0 }
+        LogBytes { regular, ..LogBytes::default() }
     }
 
     #[test]
     fn replayed_bytes_count() {
         let mut debt = recovered(60, 1);
-        assert!(!debt.is_due(written(39), 100));
-        assert!(debt.is_due(written(40), 100));
+        assert!(!debt.is_due(debt.uncovered(written(39)), 100));
+        assert!(debt.is_due(debt.uncovered(written(40)), 100));
         debt.pay(written(40));
-        assert!(!debt.is_due(written(139), 100));
-        assert!(debt.is_due(written(140), 100));
+        assert!(!debt.is_due(debt.uncovered(written(139)), 100));
+        assert!(debt.is_due(debt.uncovered(written(140)), 100));
     }
 
     /// INV-CKPT-8.
     #[test]
     fn operation_lists_in_chunks_count() {
         let report = RecoveryReport { walked_bytes: 60, epochs: 1, ..RecoveryReport::default() };
-        let mut debt = Debt::recovered(&report, LogBytes { regular: 5, excess: 34 });
-        assert!(!debt.is_due(written(0), 100) && debt.is_due(LogBytes { regular: 0, excess: 1 }, 100));
-        debt.pay(LogBytes { regular: 10, excess: 1000 });
-        assert!(!debt.is_due(LogBytes { regular: 59, excess: 1050 }, 100));
-        assert!(debt.is_due(LogBytes { regular: 60, excess: 1050 }, 100));
+        let mut debt = Debt::recovered(&report, LogBytes { regular: 5, excess: 34, ops: 0 });
+        assert!(
+            !debt.is_due(debt.uncovered(written(0)), 100)
+                && debt.is_due(debt.uncovered(LogBytes { regular: 0, excess: 1, ops: 0 }), 100)
+        );
+        debt.pay(LogBytes { regular: 10, excess: 1000, ops: 0 });
+        assert!(!debt.is_due(debt.uncovered(LogBytes { regular: 59, excess: 1050, ops: 0 }), 100));
+        assert!(debt.is_due(debt.uncovered(LogBytes { regular: 60, excess: 1050, ops: 0 }), 100));
     }
 
     #[test]
     fn lives_count_however_little_they_wrote() {
-        assert!(!recovered(0, LIVES_MAX - 1).is_due(written(0), 100));
-        assert!(recovered(0, LIVES_MAX).is_due(written(0), 100));
+        assert!(!recovered(0, LIVES_MAX - 1).is_due(LogBytes::default(), 100));
+        assert!(recovered(0, LIVES_MAX).is_due(LogBytes::default(), 100));
         assert!(!recovered(0, LIVES_MAX).is_overdue(100));
         assert!(recovered(0, LIVES_MAX * OVERDUE).is_overdue(100));
     }
 
     #[test]
     fn opening_pays_a_debt_that_an_earlier_life_began_with_and_did_not_pay() {
-        assert!(recovered(100_000, 1).is_due(written(0), 100));
+        let debt = recovered(100_000, 1);
+        assert!(debt.is_due(debt.uncovered(written(0)), 100));
         assert!(!recovered(100_000, 1).is_overdue(100), "the first life after a crash serves at once");
         assert!(!recovered(199, 2).is_overdue(100));
         assert!(recovered(200, 2).is_overdue(100));

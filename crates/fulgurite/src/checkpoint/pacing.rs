@@ -180,7 +180,7 @@ impl Pacing {
             return None;
         }
         let log_left_ns = left_ns.max(LEFT_NS_MIN_FOR_LOG);
-        let log = pressure(growth.uncovered().regular, growth.share(), log_left_ns);
+        let log = pressure(growth.pressing().regular, growth.share(), log_left_ns);
         let garbage = self.garbage.pressure(growth.appended(), left_ns);
         let log = log.map(|pressure| (Waited::Checkpoint, pressure));
         let garbage = garbage.map(|pressure| (Waited::Collection, pressure));

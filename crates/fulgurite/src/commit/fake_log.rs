@@ -260,6 +260,7 @@ pub(crate) fn submit_in(
 ) -> Option<Csn> {
     let frame = Frame {
         user_bytes: 0,
+        ops: 0,
         list_bytes: 0,
         kind: 0,
         body: vec![],

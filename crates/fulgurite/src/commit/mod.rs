@@ -129,6 +129,8 @@ pub(crate) struct Frame {
     pub after_bulk: BulkPosition,
     /// Bytes of the keys and values that the commit writes.
     pub user_bytes: u64,
+    /// Its operations.
+    pub ops: u64,
     /// Bytes of its operation list, if that is in chunks.
     pub list_bytes: u64,
 }
@@ -162,13 +164,14 @@ impl Engine {
         work: Box<dyn Apply>,
         acknowledge: impl FnOnce(Csn) -> Result<A>,
     ) -> Result<A> {
-        let Frame { user_bytes, list_bytes, .. } = frame;
+        let Frame { user_bytes, ops, list_bytes, .. } = frame;
         let applied = self.commit_to_memory(&committer, level, frame, work); // 0 to 5
         if let Err(Error::Conflict(lost)) = &applied {
             self.wait_for_winner(lost);
         }
         let csn = applied?;
         self.counters.user_bytes.add(user_bytes);
+        self.growth.count_ops(ops);
         if list_bytes > 0 {
             self.growth.count_list(list_bytes);
         }

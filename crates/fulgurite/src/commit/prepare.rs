@@ -48,6 +48,8 @@ pub(crate) fn prepare(
     let readers = if deletes_ranges { readers() } else { Readers::default() };
     let user_bytes =
         writes.tables.iter().flat_map(|writes| &writes.ops).map(|(key, op)| user_bytes(key, op)).sum();
+    let ops =
+        writes.tables.iter().map(|writes| (writes.ops.len() + writes.ranges.iter().count()) as u64).sum();
     let mut work = Box::new(ApplyWrites { tables, definition, readers });
     let mut out = Vec::with_capacity(bytes_max(writes).min(BODY_BYTES_MAX) + 64);
     for writes in &writes.tables {
@@ -67,7 +69,7 @@ pub(crate) fn prepare(
     let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::references)?;
     let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::position);
     let time = TimeBounds::ANY;
-    Ok((Frame { kind, body: out, body_crc, time, local, after_bulk, user_bytes, list_bytes }, work))
+    Ok((Frame { kind, body: out, body_crc, time, local, after_bulk, user_bytes, ops, list_bytes }, work))
 }
 
 /// Prepares the write of one key, `None` to delete it: the value's bytes are copied into the frame's body and into the
@@ -93,7 +95,7 @@ pub(crate) fn prepare_one(
     let after_bulk = BulkPosition::default();
     let user_bytes = (key.len() + value_len) as u64;
     let (kind, time) = (KIND_COMMIT, TimeBounds::ANY);
-    (Frame { kind, body, body_crc, time, local, after_bulk, user_bytes, list_bytes: 0 }, work)
+    (Frame { kind, body, body_crc, time, local, after_bulk, user_bytes, ops: 1, list_bytes: 0 }, work)
 }
 
 fn user_bytes(key: &[u8], op: &WriteOp) -> u64 {

@@ -69,6 +69,44 @@ fn a_commit_to_many_tables_is_slowed_once() {
     drop(no_checkpoint);
 }
 
+/// INV-CKPT-9: replay makes more of short rows than they take of the log.
+#[test]
+fn short_rows_make_a_checkpoint_due_for_the_memory_of_their_replay() {
+    let quiet = || Options { memory_bytes: Some(32 << 20), background: false, ..Options::default() };
+    let put = |db: &Database, count: u32| {
+        let table = db.table("t").unwrap();
+        let mut txn = db.begin();
+        (0..count).for_each(|n| txn.put(&table, n.to_be_bytes(), "").unwrap());
+        txn.commit().unwrap();
+        while db.maintain().unwrap() {}
+        db.stats().checkpoints
+    };
+    let env = SimEnv::new(1);
+    let db = open(&env, quiet());
+    assert_eq!(put(&db, 30_000), 0, "less than half of a quarter of the budget");
+    let recovered = open(&env.crash(CrashKind::Kill, 1), quiet());
+    assert!(recovered.stats().uncovered_log_bytes < 1 << 20, "a tenth of the log's share");
+    assert_eq!((put(&recovered, 5_000), put(&recovered, 10_000)), (0, 1), "what was replayed counts");
+    drop(db);
+}
+
+/// INV-CKPT-9.
+#[test]
+fn commits_are_slowed_for_the_memory_of_their_replay() {
+    let db = open(&SimEnv::new(1), Options { memory_bytes: Some(32 << 20), ..Options::default() });
+    let (table, engine) = (db.table("t").unwrap(), db.engine());
+    let no_checkpoint = engine.checkpointer.lock();
+    let running = engine.pacing.begin();
+    let waits_after = |ops: u64| {
+        engine.growth.count_ops(ops);
+        table.put("key", [7; 10_000]).unwrap();
+        db.stats().waits.checkpoint.count
+    };
+    assert_eq!([waits_after(100_000), waits_after(20_000)], [0, 1], "a quarter more than their share");
+    drop(running);
+    drop(no_checkpoint);
+}
+
 /// INV-CKPT-8: the excess of transactions that no checkpoint covers is bounded.
 #[test]
 fn a_transaction_with_an_excess_waits_for_a_checkpoint_if_there_is_much_of_it() {

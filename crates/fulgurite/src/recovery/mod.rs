@@ -80,6 +80,8 @@ struct Recovered {
     clock: Clock,
     restored: Restored,
     spills: Arc<SpillPins>,
+    /// The memory budget.
+    budget: usize,
 }
 
 /// What the checkpoint and the log above it made.
@@ -87,7 +89,7 @@ struct Restored {
     tables: Arc<Catalog>,
     accounts: Accounts,
     chain: Chain,
-    /// The operation lists in chunks that were replayed.
+    /// The operations, and the operation lists in chunks, that were replayed.
     lists: LogBytes,
     /// The commits that are replayed in further batches.
     rest: Option<Rest>,
@@ -156,7 +158,7 @@ fn recover(
     let spills = Arc::new(SpillPins::default());
     let restored = restore(&log, current, options, &spills, replay)?;
     check_segments(home, &log, &restored.accounts)?;
-    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills })
+    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, budget })
 }
 
 /// Builds the owners, each from those before it, and the engine.
@@ -167,7 +169,8 @@ fn build(
     options: Options,
     recovered: Recovered,
 ) -> Engine {
-    let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills } = recovered;
+    let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, budget } =
+        recovered;
     let Restored { tables, accounts, chain, lists, disk_reads, .. } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
@@ -178,10 +181,9 @@ fn build(
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
-    let growth = LogGrowth::new(log.clone(), options.checkpoint_log_bytes);
-    let (growth, pacing) = (Arc::new(growth), Arc::new(Pacing::new(options.checkpoint_bytes_per_second)));
-    let owners =
-        Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
+    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes, budget as u64));
+    let pacing = Arc::new(Pacing::new(options.checkpoint_bytes_per_second));
+    let owners = Owners::of(&log, &tables, &files, &space);
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
     let shared = Shared {
         env: env.clone(),
@@ -375,8 +377,7 @@ fn restore(
     let store = Arc::new(LogNodeStore::new(log.clone(), disk_reads.clone()));
     let catalog = Arc::new(Catalog::new(store, options, root));
     restore_tables(log, &catalog, record)?;
-    let lists = replay.lists();
-    let rest = replay.finish(log, spills, &catalog)?;
+    let (lists, rest) = replay.finish(log, spills, &catalog)?;
     let mut accounts = Accounts::recovered(record, read.segments());
     let gone: Vec<_> = record.tables.keys().copied().filter(|id| catalog.by_id(*id).is_none()).collect();
     let mut chain = Chain::recovered(read);

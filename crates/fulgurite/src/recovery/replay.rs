@@ -20,7 +20,7 @@ use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, hash_key, seal_checksu
 
 use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::catalog::{Catalog, CatalogOp, inline_max_of};
-use crate::checkpoint::growth::LogBytes;
+use crate::checkpoint::growth::{LogBytes, REPLAYED_OP_BYTES};
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::recovery::RecoveryProgress;
@@ -36,9 +36,6 @@ const BATCH_SHARE: usize = 8;
 
 /// Batches take about so many bytes if everything is to be evicted: for tests.
 const TEST_BATCH_BYTES: usize = 1 << 10;
-
-/// An operation takes about so many bytes in a memtable beside its key and its value.
-const OP_BYTES: usize = 96;
 
 /// Collects the first batch of the log, and notes where it ends. Reads no tree and no catalog before the whole
 /// log was read: the log serves reads only once it is open.
@@ -71,6 +68,7 @@ struct Batch {
     in_chunks: Vec<InChunks>,
     /// All that will take about so many bytes of memory.
     bytes: usize,
+    ops: u64,
     last: Csn,
 }
 
@@ -95,6 +93,7 @@ impl Batch {
             catalog_ops: Vec::new(),
             in_chunks: Vec::new(),
             bytes: 0,
+            ops: 0,
             last: Csn::ZERO,
         }
     }
@@ -146,7 +145,8 @@ impl Batch {
                 }
             }
             let inline_max = inline_max_of(table, self.inline_max);
-            self.bytes += OP_BYTES;
+            self.bytes += REPLAYED_OP_BYTES as usize;
+            self.ops += 1;
             let recovered = self.table(table);
             if let Op::DeleteRange { start, end } = op {
                 recovered.ranges.push((KeySpan::new(start, end).owned(), csn));
@@ -188,8 +188,8 @@ impl Batch {
         self.take(csn, &bytes, None, &chunk_refs)
     }
 
-    /// Applies everything to the tables.
-    fn apply(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<()> {
+    /// Applies everything to the tables; returns how many operations that were.
+    fn apply(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<u64> {
         for frame in std::mem::take(&mut self.in_chunks) {
             self.take_in_chunks(log, pins, &frame)?;
         }
@@ -206,7 +206,7 @@ impl Batch {
             }
             table.apply_recovered(recovered.ops.finish());
         }
-        Ok(())
+        Ok(self.ops)
     }
 }
 
@@ -247,19 +247,15 @@ impl<'p> Replay<'p> {
         }
     }
 
-    /// The operation lists in chunks of all commits.
-    pub fn lists(&self) -> LogBytes {
-        self.lists
-    }
-
-    /// Applies the first batch to the tables, and pins the chunks of the rest.
-    pub fn finish(self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<Option<Rest>> {
-        self.batch.apply(log, pins, catalog)?;
-        let Some(mut rest) = self.rest else { return Ok(None) };
+    /// Applies the first batch to the tables, and pins the chunks of the rest. Returns the operations of that batch, and the
+    /// operation lists in chunks of all commits.
+    pub fn finish(self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<(LogBytes, Option<Rest>)> {
+        let lists = LogBytes { ops: self.batch.apply(log, pins, catalog)?, ..self.lists };
+        let Some(mut rest) = self.rest else { return Ok((lists, None)) };
         for (csn, local) in std::mem::take(&mut rest.in_chunks) {
             pin_chunks(log, pins, csn, &local)?;
         }
-        Ok(Some(rest))
+        Ok((lists, Some(rest)))
     }
 }
 

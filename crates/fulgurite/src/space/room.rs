@@ -154,6 +154,17 @@ pub(crate) struct Owners {
     pub space: Arc<Mutex<Space>>,
 }
 
+impl Owners {
+    pub fn of(
+        log: &Arc<Log>,
+        tables: &Arc<Catalog>,
+        files: &Arc<Files>,
+        space: &Arc<Mutex<Space>>,
+    ) -> Owners {
+        Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() }
+    }
+}
+
 /// What waiting committers know of the checkpoints that they wait for.
 #[derive(Default)]
 pub(crate) struct Rounds {
