@@ -98,8 +98,8 @@ impl Counters {
 pub(crate) struct LogGrowth {
     log: Arc<Log>,
     share: u64,
-    /// What replay may make of it in memory.
-    replayed_share: u64,
+    /// A byte of memory that replay takes, in bytes of the log.
+    weight: f64,
     /// Operations, and operation lists in chunks, of this life.
     lists: Counters,
     /// Chunks that transactions of this life had written ahead when they committed.
@@ -116,8 +116,8 @@ impl LogGrowth {
         let counters = Counters::default;
         let (lists, ahead, covered) = (counters(), counters(), counters());
         let chunks_at_checkpoint = AtomicU64::new(0);
-        let replayed_share = (budget / REPLAYED_SHARE).max(share);
-        LogGrowth { log, share, replayed_share, lists, ahead, covered, chunks_at_checkpoint }
+        let weight = share as f64 / (budget / REPLAYED_SHARE).max(share) as f64;
+        LogGrowth { log, share, weight, lists, ahead, covered, chunks_at_checkpoint }
     }
 
     pub fn share(&self) -> u64 {
@@ -174,7 +174,7 @@ impl LogGrowth {
 
     /// Such a log as it counts (INV-CKPT-9).
     pub fn weigh(&self, log: LogBytes) -> LogBytes {
-        LogBytes { regular: weighed(log, self.share, self.replayed_share), ..log }
+        LogBytes { regular: weighed(log, self.weight), ..log }
     }
 
     /// What no checkpoint covers.
@@ -196,21 +196,20 @@ impl LogGrowth {
     }
 }
 
-/// The bytes of a log, or more, if replay would take more of `replayed_share` than they do of `share`.
-fn weighed(log: LogBytes, share: u64, replayed_share: u64) -> u64 {
-    let replayed = u128::from(log.regular) + u128::from(log.ops) * u128::from(REPLAYED_OP_BYTES);
-    let weighed = replayed * u128::from(share) / u128::from(replayed_share);
-    log.regular.max(u64::try_from(weighed).unwrap_or(u64::MAX))
+/// The bytes of a log, or more, if replay takes more memory: `weight` is a byte of that in bytes of the log.
+fn weighed(log: LogBytes, weight: f64) -> u64 {
+    let replayed = log.regular as f64 + log.ops as f64 * REPLAYED_OP_BYTES as f64;
+    log.regular.max((replayed * weight) as u64)
 }
 
 /// INV-CKPT-9.
 #[test]
 fn a_log_of_short_rows_counts_as_longer() {
     let log = |regular: u64, ops: u64| LogBytes { regular, ops, excess: 0 };
-    assert_eq!(weighed(log(1_000, 0), 10_000, 10_000), 1_000);
-    assert_eq!(weighed(log(1_000, 100), 10_000, 10_000), 10_600);
-    assert_eq!(weighed(log(1_000, 100), 10_000, 40_000), 2_650, "a quarter of it");
-    assert_eq!(weighed(log(1_000, 100), 10_000, 400_000), 1_000, "the log's bytes are scarcer");
+    assert_eq!(weighed(log(1_000, 0), 1.0), 1_000);
+    assert_eq!(weighed(log(1_000, 100), 1.0), 10_600);
+    assert_eq!(weighed(log(1_000, 100), 0.25), 2_650, "a quarter of it");
+    assert_eq!(weighed(log(1_000, 100), 0.025), 1_000, "the log's bytes are scarcer");
 }
 
 #[test]
