@@ -250,8 +250,9 @@ impl Checkpointer {
             return true;
         }
         let growth = &self.shared.growth;
-        let uncovered = growth.weigh(self.debt.uncovered(growth.written()));
+        let uncovered = self.debt.uncovered(growth.written());
         self.debt.is_due(uncovered, self.due_bytes())
+            || growth.weigh(uncovered).total() >= growth.share() / 2
             || self.chunks_are_due()
             || self.dead_are_due()
             || self.collection_goes_on()
