@@ -175,7 +175,7 @@ impl Engine {
         let growth = &self.growth;
         let has_to_wait =
             || growth.uncovered().excess >= growth.share() && !self.progress.checkpointing.is_failing();
-        if LogBytes::of_list(bytes as u64, growth.share()).excess == 0
+        if LogBytes::of_list(bytes as u64, 0, growth.share()).excess == 0
             || is_in_callback()
             || !self.options.background
             || !has_to_wait()

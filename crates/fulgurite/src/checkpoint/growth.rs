@@ -13,7 +13,8 @@
 //! INV-CKPT-9: *what replay makes of the log fits into half of the memory budget, so that an opening reads no tree.* An operation takes
 //! [`REPLAYED_OP_BYTES`] in a memtable beside its bytes in the log, which of short rows is more than these. So the log counts as longer than it
 //! is where its operations would take a larger part of their quarter of the budget than its bytes take of the share
-//! ([`LogGrowth::weigh`]): all that bounds the log bounds these, too. With less than twice the share there are less than two quarters.
+//! ([`LogGrowth::weigh`]): all that bounds the log bounds these, too. With less than twice the share there are less than two quarters. Of a list
+//! with an excess only the operations that its regular bytes hold count.
 
 use std::ops::{Add, Sub};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) struct LogBytes {
     pub regular: u64,
     /// What longer lists have beyond.
     pub excess: u64,
-    /// The operations of both.
+    /// The operations of the regular bytes.
     pub ops: u64,
 }
 
@@ -40,10 +41,11 @@ const REPLAYED_SHARE: u64 = 4;
 pub(crate) const REPLAYED_OP_BYTES: u64 = 96;
 
 impl LogBytes {
-    /// Those of an operation list of `bytes` in chunks.
-    pub fn of_list(bytes: u64, share: u64) -> LogBytes {
+    /// Those of a list of `ops` operations, of `bytes` in chunks.
+    pub fn of_list(bytes: u64, ops: u64, share: u64) -> LogBytes {
         let regular = bytes.min(share / 4);
-        LogBytes { regular, excess: bytes - regular, ops: 0 }
+        let regular_ops = u128::from(ops) * u128::from(regular) / u128::from(bytes.max(1));
+        LogBytes { regular, excess: bytes - regular, ops: regular_ops as u64 }
     }
 
     pub fn total(self) -> u64 {
@@ -124,17 +126,18 @@ impl LogGrowth {
         self.share
     }
 
-    /// A commit of so many operations has its CSN.
+    /// A commit of so many operations, in its frame, has its CSN.
     #[inline]
     pub fn count_ops(&self, ops: u64) {
         self.lists.ops.fetch_add(ops, Relaxed);
     }
 
-    /// A commit whose operation list of `bytes` is in chunks has its CSN.
-    pub fn count_list(&self, bytes: u64) {
-        let LogBytes { regular, excess, .. } = LogBytes::of_list(bytes, self.share);
+    /// A commit whose list of `ops` operations, of `bytes`, is in chunks has its CSN.
+    pub fn count_list(&self, bytes: u64, ops: u64) {
+        let LogBytes { regular, excess, ops } = LogBytes::of_list(bytes, ops, self.share);
         self.lists.regular.fetch_add(regular, Relaxed);
         self.lists.excess.fetch_add(excess, Relaxed);
+        self.lists.ops.fetch_add(ops, Relaxed);
     }
 
     /// What this life has written.
@@ -149,7 +152,7 @@ impl LogGrowth {
 
     /// A transaction commits that has written `bytes` of chunks ahead.
     pub fn count_ahead(&self, bytes: u64) {
-        let LogBytes { regular, excess, .. } = LogBytes::of_list(bytes, self.share);
+        let LogBytes { regular, excess, .. } = LogBytes::of_list(bytes, 0, self.share);
         self.ahead.regular.fetch_add(regular, Relaxed);
         self.ahead.excess.fetch_add(excess, Relaxed);
     }
@@ -214,9 +217,10 @@ fn a_log_of_short_rows_counts_as_longer() {
 
 #[test]
 fn a_list_longer_than_a_quarter_of_the_share_has_an_excess() {
-    for (bytes, regular, excess) in [(0, 0, 0), (25, 25, 0), (26, 25, 1), (1000, 25, 975)] {
-        assert_eq!(LogBytes::of_list(bytes, 100), LogBytes { regular, excess, ops: 0 });
+    let lists = [(0, 0, 0, 0), (25, 25, 0, 4), (26, 25, 1, 3), (1000, 25, 975, 0)];
+    for (bytes, regular, excess, ops) in lists {
+        assert_eq!(LogBytes::of_list(bytes, 4, 100), LogBytes { regular, excess, ops });
     }
-    let replayed = LogBytes::of_list(1000, 100);
+    let replayed = LogBytes::of_list(1000, 100, 100);
     assert_eq!(LogBytes::default() - (LogBytes::default() - replayed), replayed);
 }

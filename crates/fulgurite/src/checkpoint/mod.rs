@@ -252,7 +252,7 @@ impl Checkpointer {
         let growth = &self.shared.growth;
         let uncovered = self.debt.uncovered(growth.written());
         self.debt.is_due(uncovered, self.due_bytes())
-            || growth.weigh(uncovered).total() >= growth.share() / 2
+            || growth.weigh(uncovered).regular >= growth.share() / 2
             || self.chunks_are_due()
             || self.dead_are_due()
             || self.collection_goes_on()

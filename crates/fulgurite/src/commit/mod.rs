@@ -171,9 +171,10 @@ impl Engine {
         }
         let csn = applied?;
         self.counters.user_bytes.add(user_bytes);
-        self.growth.count_ops(ops);
         if list_bytes > 0 {
-            self.growth.count_list(list_bytes);
+            self.growth.count_list(list_bytes, ops);
+        } else {
+            self.growth.count_ops(ops);
         }
         committer.release(csn);
         self.wakeups.commit_numbered();

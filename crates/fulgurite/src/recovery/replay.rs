@@ -42,7 +42,6 @@ const TEST_BATCH_BYTES: usize = 1 << 10;
 pub(crate) struct Replay<'p> {
     batch: Batch,
     bytes_max: usize,
-    list_share: u64,
     lists: LogBytes,
     /// The log after the first batch.
     rest: Option<Rest>,
@@ -68,7 +67,9 @@ struct Batch {
     in_chunks: Vec<InChunks>,
     /// All that will take about so many bytes of memory.
     bytes: usize,
+    /// As [`LogBytes`] count them.
     ops: u64,
+    list_share: u64,
     last: Csn,
 }
 
@@ -86,7 +87,7 @@ struct InChunks {
 }
 
 impl Batch {
-    fn new(inline_max: usize) -> Batch {
+    fn new(inline_max: usize, list_share: u64) -> Batch {
         Batch {
             inline_max,
             tables: BTreeMap::new(),
@@ -94,6 +95,7 @@ impl Batch {
             in_chunks: Vec::new(),
             bytes: 0,
             ops: 0,
+            list_share,
             last: Csn::ZERO,
         }
     }
@@ -185,10 +187,13 @@ impl Batch {
         if crc32c(&bytes) != chunks.checksum {
             return Err(damaged(format!("the operations of commit {csn}, in chunks, fail their checksum")));
         }
-        self.take(csn, &bytes, None, &chunk_refs)
+        let before = self.ops;
+        self.take(csn, &bytes, None, &chunk_refs)?;
+        self.ops = before + LogBytes::of_list(chunks.len, self.ops - before, self.list_share).ops;
+        Ok(())
     }
 
-    /// Applies everything to the tables; returns how many operations that were.
+    /// Applies everything to the tables; returns the operations.
     fn apply(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<u64> {
         for frame in std::mem::take(&mut self.in_chunks) {
             self.take_in_chunks(log, pins, &frame)?;
@@ -237,9 +242,8 @@ impl<'p> Replay<'p> {
         let bytes_max =
             if options.read_only { usize::MAX } else { batch_bytes(options, budget, FIRST_BATCH_SHARE) };
         Replay {
-            batch: Batch::new(options.inline_bytes_max),
+            batch: Batch::new(options.inline_bytes_max, options.checkpoint_log_bytes),
             bytes_max,
-            list_share: options.checkpoint_log_bytes,
             lists: LogBytes::default(),
             rest: None,
             clock_ms: 0,
@@ -269,7 +273,7 @@ impl RecoverySink for Replay<'_> {
             );
         }
         if let Some(bytes) = list_bytes(header.kind, frame.body) {
-            self.lists = self.lists + LogBytes::of_list(bytes, self.list_share);
+            self.lists = self.lists + LogBytes::of_list(bytes, 0, self.batch.list_share);
         }
         if self.batch.bytes < self.bytes_max {
             self.batch.take_frame(header, frame.body, frame.body_lsn, &frame.local)?;
@@ -305,7 +309,7 @@ impl Engine {
         let mut reader = self.log.reader(rest.after).or_error()?;
         let mut after = rest.after;
         while after < rest.last {
-            let mut batch = Batch::new(self.options.inline_bytes_max);
+            let mut batch = Batch::new(self.options.inline_bytes_max, self.growth.share());
             while batch.bytes < bytes_max && batch.last < rest.last {
                 let Some(frame) = reader.next().or_error()? else { break };
                 batch.take_frame(&frame.header, &frame.body, frame.body_lsn, &frame.local)?;
