@@ -90,11 +90,10 @@ struct View<'c> {
     _pin: CheckPin<'c>,
 }
 
-/// A table's tree as it was written last, and the live bytes by segment that are booked for it.
+/// A table, and its tree as it was written last.
 struct CheckedTable {
     state: Arc<TableState>,
-    root: Lsn,
-    booked: BTreeMap<u32, i64>,
+    written: Written,
 }
 
 impl View<'_> {
@@ -109,8 +108,8 @@ impl View<'_> {
         segments.retain(|segment| !space.is_retiring(segment.number));
         let tables = engine.tables.all().into_iter().filter(|table| table.dropped().is_none());
         let tables = tables.map(|state| {
-            let Written { root, live } = space.accounts.written(state.id);
-            CheckedTable { state, root, booked: live }
+            let written = space.accounts.written(state.id);
+            CheckedTable { state, written }
         });
         Ok(View { tables: tables.collect(), segments, _pin: pin })
     }
@@ -123,8 +122,12 @@ pub(crate) fn check(engine: &Engine, mut progress: impl FnMut(CheckProgress)) ->
     let mut report = CheckReport::default();
     for table in &view.tables {
         let recount = check_table(engine, table, &mut report, &mut progress)?;
-        let booked = &table.booked;
-        if let Some(recount) = recount.filter(|recount| recount != booked) {
+        let Written { live, data_bytes, .. } = &table.written;
+        let booked = (live, *data_bytes);
+        let is_same = |(live, bytes): &(BTreeMap<u32, i64>, u64)| {
+            *live == *booked.0 && booked.1.is_none_or(|booked| booked == *bytes)
+        };
+        if let Some(recount) = recount.filter(|recount| !is_same(recount)) {
             report.problem(format!(
                 "the accounts of table `{}` do not match its records: booked {booked:?}, counted {recount:?}",
                 table.state.name()
@@ -152,13 +155,13 @@ impl CheckReport {
     }
 }
 
-/// Counts the entries and records of one table; returns its live bytes by segment.
+/// Counts the entries and records of one table; returns its live bytes by segment, and the bytes of its data.
 fn check_table(
     engine: &Engine,
     table: &CheckedTable,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
-) -> Result<Option<BTreeMap<u32, i64>>> {
+) -> Result<Option<(BTreeMap<u32, i64>, u64)>> {
     let tree = table.state.index.base();
     let total = tree.len_estimate();
     let name = table.state.name();
@@ -171,11 +174,12 @@ fn check_table(
         total,
         entries: 0,
         live: BTreeMap::new(),
+        data_bytes: 0,
         damaged: false,
     };
-    tree.walk_written(table.root, &mut checker).or_error()?;
+    tree.walk_written(table.written.root, &mut checker).or_error()?;
     // In a damaged table some records were not counted.
-    Ok((!checker.damaged).then_some(checker.live))
+    Ok((!checker.damaged).then_some((checker.live, checker.data_bytes)))
 }
 
 struct Checker<'c> {
@@ -187,6 +191,7 @@ struct Checker<'c> {
     total: u64,
     entries: u64,
     live: BTreeMap<u32, i64>,
+    data_bytes: u64,
     damaged: bool,
 }
 
@@ -240,13 +245,17 @@ impl TreeVisitor for Checker<'_> {
         if self.table == TableId::CATALOG {
             self.report.catalog_row(self.engine, &entry);
         }
-        if !entry.flags.is_out_of_line() {
-            return Ok(());
+        let out_of_line = entry.flags.is_out_of_line().then(|| OutOfLine::decode(entry.payload));
+        if entry.is_newest && !entry.flags.is_tombstone() {
+            let value_bytes = match &out_of_line {
+                Some(Ok(value)) => value.len,
+                _ => entry.payload.len() as u64,
+            };
+            self.data_bytes += entry.key.len() as u64 + value_bytes;
         }
-        if let Ok(value) = OutOfLine::decode(entry.payload) {
-            for extent in &value.extents {
-                self.count(extent.lsn, extent.len);
-            }
+        let Some(value) = out_of_line else { return Ok(()) };
+        for extent in value.iter().flat_map(|value| &value.extents) {
+            self.count(extent.lsn, extent.len);
         }
         match self.engine.values.verify(self.table, entry.key, entry.csn, entry.payload) {
             Ok(bytes) => {

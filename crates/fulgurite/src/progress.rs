@@ -72,6 +72,8 @@ pub(crate) struct Progress {
     pub covered: AtomicU64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: AtomicU64,
+    /// Bytes of keys and their newest values in it; [`u64::MAX`]: unknown.
+    pub data_bytes: AtomicU64,
     /// The first segment that replay would need.
     pub replay_segment: AtomicU32,
     /// The segments as they were last looked at.

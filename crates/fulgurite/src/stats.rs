@@ -120,6 +120,10 @@ pub struct Stats {
     pub retries: u64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: u64,
+    /// Bytes of all keys and their newest values, as the last checkpoint has them: beside `segment_bytes`, how much more the
+    /// database takes than its data. Rows that have expired, or that a range delete hides, count until they are purged. `None` of a
+    /// database from before these were counted.
+    pub data_bytes: Option<u64>,
     /// Bytes of all segments, ready ones included.
     pub segment_bytes: u64,
     /// How many segments there are.
@@ -474,6 +478,7 @@ impl Stats {
             conflicts: engine.counters.conflicts.load(Ordering::Relaxed),
             retries: engine.counters.retries.load(Ordering::Relaxed),
             live_bytes: progress.live_bytes.load(Ordering::Acquire),
+            data_bytes: Some(progress.data_bytes.load(Ordering::Acquire)).filter(|bytes| *bytes != u64::MAX),
             segment_bytes: all_segments.iter().map(|segment| u64::from(segment.bytes)).sum(),
             segments: SegmentCounts::of(&all_segments),
             room: RoomStats::read(engine),

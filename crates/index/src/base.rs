@@ -178,8 +178,11 @@ pub struct PruneRules {
     pub range_deletes: Arc<crate::range_delete::RangeDeletes>,
 }
 
-/// A change of the live bytes of one segment.
+/// A change of the live bytes of one segment, or of [`DATA_ACCOUNT`].
 pub type AccountChange = (u32, i64);
+
+/// The number of no segment: the account of the bytes of keys, and of their newest values, in the leaves that were written.
+pub const DATA_ACCOUNT: u32 = u32::MAX;
 
 /// The on-disk part of a table.
 pub trait Base: Send + Sync {

@@ -15,8 +15,8 @@ mod value_bytes;
 mod version;
 
 pub use base::{
-    AccountChange, Base, BaseCursor, IndexError, Io, MergeSource, MergeVersion, NodeKind, NodeStore,
-    PruneRules, StoreError,
+    AccountChange, Base, BaseCursor, DATA_ACCOUNT, IndexError, Io, MergeSource, MergeVersion, NodeKind,
+    NodeStore, PruneRules, StoreError,
 };
 pub use memory::{IndexMemory, TableCharge, size_class};
 pub use node_loads::{LoadFor, MemoryWaits, NodeLoads};

@@ -66,6 +66,8 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "commit_segments": stats.segments.commit,
         "bulk_segments": stats.segments.bulk,
         "ready_segments": stats.segments.ready,
+        "data_bytes": stats.data_bytes,
+        "times_its_data": times_its_data(stats).map(|ratio| (ratio * 1e4).round() / 1e4),
         "space_amplification": space_amplification(stats).map(|ratio| (ratio * 1e4).round() / 1e4),
         "dead_bytes": stats.space.dead_bytes(),
         "pinned_bytes": stats.space.pinned_bytes(),
@@ -93,6 +95,12 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
 fn space_amplification(stats: &Stats) -> Option<f64> {
     let live_bytes = stats.space.live_bytes();
     (live_bytes > 0).then(|| stats.segment_bytes as f64 / live_bytes as f64)
+}
+
+/// How many times its keys and values the database takes.
+fn times_its_data(stats: &Stats) -> Option<f64> {
+    let data_bytes = stats.data_bytes.filter(|bytes| *bytes > 0)?;
+    Some(stats.segment_bytes as f64 / data_bytes as f64)
 }
 
 fn snapshots_json(stats: &Stats) -> Value {
@@ -170,6 +178,9 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("commits", number(stats.durable.0), unproven.as_deref().unwrap_or("all durable"));
     row("in the checkpoint", number(stats.checkpoint_covered.0), "the next open replays the commits above");
     row("opened", number(stats.epoch.into()), "times");
+    if let Some(data_bytes) = stats.data_bytes {
+        row("keys and values", size(data_bytes), "in the last checkpoint; only the newest values");
+    }
     row("live data", size(stats.live_bytes), "that the last checkpoint refers to");
     row("dead", size(stats.space.dead_bytes()), "beside live data in segments, and in segments to be freed");
     row(
@@ -180,6 +191,13 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("on disk", size(stats.segment_bytes), "all segments, ready ones included");
     if let Some(ratio) = space_amplification(stats) {
         row("times its live data", format!("{ratio:.2}"), "`fulgurite gc` makes it less");
+    }
+    if let Some(ratio) = times_its_data(stats) {
+        row(
+            "times its keys and values",
+            format!("{ratio:.2}"),
+            "the newest values, as the last checkpoint has them",
+        );
     }
     row("commit segments", number(stats.segments.commit), "");
     row("bulk segments", number(stats.segments.bulk), "");

@@ -51,6 +51,7 @@ use crate::merger::{Horizon, Merger, Stillness};
 use crate::progress::Progress;
 use crate::purging::PAUSE;
 use crate::reads::Reads;
+use crate::space::accounts::Written;
 use crate::space::room::Room;
 use crate::space::{Needed, Space};
 use crate::superblock::{Superblock, SuperblockFile};
@@ -235,7 +236,12 @@ impl Checkpointer {
         self.look_at_garbage();
         progress.covered.store(self.current().covered.0, Ordering::Release);
         progress.replay_segment.store(self.needed().replay.segment(), Ordering::Release);
-        progress.live_bytes.store(space.lock().accounts.live_bytes(), Ordering::Release);
+        let (live_bytes, data_bytes) = {
+            let accounts = &space.lock().accounts;
+            (accounts.live_bytes(), accounts.data_bytes())
+        };
+        progress.live_bytes.store(live_bytes, Ordering::Release);
+        progress.data_bytes.store(data_bytes.unwrap_or(u64::MAX), Ordering::Release);
         self.bound_segments();
     }
 
@@ -581,9 +587,10 @@ impl Checkpointer {
             let records = kept.map(|table| {
                 let written = space.lock().accounts.written(table.id);
                 let range_deletes = table.index.range_deletes().list(Csn::ZERO, covered);
-                (table.id, TableRecord { root: written.root, range_deletes, accounts: written.live })
+                let Written { root, live: accounts, data_bytes } = written;
+                (table.id, TableRecord { root, range_deletes, accounts, data_bytes })
             });
-            let tables = records.filter(|(_, record)| *record != TableRecord::default()).collect();
+            let tables = records.filter(|(_, record)| !record.is_empty()).collect();
             CheckpointRecord { covered, next_table_id, tables }
         };
         let written = self.chain.write(log, room.is_short(), record_of)?;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fulgurite_index::DATA_ACCOUNT;
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_log::{BulkKind, Log};
 use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, Reader, TableId, Writer, crc32c, limits};
@@ -20,6 +21,16 @@ pub(crate) struct TableRecord {
     pub root: Lsn,
     pub range_deletes: Vec<RangeDelete>,
     pub accounts: BTreeMap<u32, i64>,
+    /// The bytes of its keys and their newest values; unknown in records from before these were counted.
+    pub data_bytes: Option<u64>,
+}
+
+impl TableRecord {
+    /// Whether it says nothing: then it is left out.
+    pub fn is_empty(&self) -> bool {
+        let TableRecord { root, range_deletes, accounts, data_bytes: _ } = self;
+        root.is_null() && range_deletes.is_empty() && accounts.is_empty()
+    }
 }
 
 /// A checkpoint.
@@ -116,10 +127,15 @@ fn encode_tables(record: &CheckpointRecord, out: &mut Vec<u8>) {
             out.put_prefixed(range.keys.end.as_deref().unwrap_or_default());
             out.put_u64(range.csn.0);
         }
-        out.put_varint(table.accounts.len() as u64);
+        let data_bytes = table.data_bytes.map(|bytes| (DATA_ACCOUNT, bytes));
+        out.put_varint((table.accounts.len() + data_bytes.iter().count()) as u64);
         for (segment, bytes) in &table.accounts {
             out.put_u32(*segment);
             out.put_u64(u64::try_from(*bytes).expect("live bytes are never negative"));
+        }
+        if let Some((account, bytes)) = data_bytes {
+            out.put_u32(account);
+            out.put_u64(bytes);
         }
     }
 }
@@ -143,7 +159,11 @@ fn decode_tables(reader: &mut Reader<'_>) -> Result<CheckpointRecord, DecodeErro
         for _ in 0..reader.varint("account count")? {
             let segment = reader.u32("segment")?;
             let bytes = i64::try_from(reader.u64("live bytes")?).map_err(|_| reader.error("live bytes"))?;
-            table.accounts.insert(segment, bytes);
+            if segment == DATA_ACCOUNT {
+                table.data_bytes = Some(bytes as u64);
+            } else {
+                table.accounts.insert(segment, bytes);
+            }
         }
         tables.insert(id, table);
     }
@@ -259,6 +279,7 @@ mod tests {
                 RangeDelete { csn: Csn(8), keys: KeySpan::ALL.owned() },
             ],
             accounts: BTreeMap::from([(3, 100), (9, 1 << 40)]),
+            data_bytes: None,
         };
         CheckpointRecord {
             covered: Csn(9),
@@ -319,6 +340,22 @@ mod tests {
             "02001000000500000046000000000000000c000000000000000600000001030000000020000009000000000002000000000\
              5000000"
         );
+    }
+
+    #[test]
+    fn the_bytes_of_data_are_an_account() {
+        let table = TableRecord { root: Lsn::new(2, 4096), data_bytes: Some(77), ..TableRecord::default() };
+        let mut record = CheckpointRecord::default();
+        record.tables.insert(TableId(1), table);
+        let record = Record::Full(record);
+        let bytes = record.encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            "010000000000000000000000000101000000001000000200000000\
+             01ffffffff4d00000000000000"
+        );
+        assert_eq!(Record::decode(&bytes).unwrap(), record);
     }
 
     /// Of the index record: the checksum of the joined chunks, then their LSNs.

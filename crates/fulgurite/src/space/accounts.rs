@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fulgurite_index::AccountChange;
+use fulgurite_index::{AccountChange, DATA_ACCOUNT};
 use fulgurite_log::{BulkBoundary, SegmentInfo, Stream};
 use fulgurite_types::{Lsn, TableId};
 
@@ -14,9 +14,10 @@ use crate::space::pins::SpillPins;
 /// The live bytes of each segment, by the table that holds them.
 pub(crate) type TableAccounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
 
-/// About what a table takes in the maps of tables: its entries of `now`, `now_sizes` and `written`.
-const TABLE_BYTES: usize =
-    2 * (size_of::<(TableId, BTreeMap<u32, i64>)>() + size_of::<(TableId, Written)>() + 12);
+/// About what a table takes in the maps of tables: its entries of `now`, `now_sizes` and `written`, and two of its data.
+const TABLE_BYTES: usize = 2
+    * (size_of::<(TableId, BTreeMap<u32, i64>)>() + size_of::<(TableId, Written)>() + 12)
+    + 4 * size_of::<(TableId, i64)>();
 
 /// What a node of a map by segment takes, ...
 const MAP_NODE_BYTES: usize = 11 * (size_of::<u32>() + size_of::<i64>()) + 12;
@@ -46,6 +47,7 @@ pub(crate) struct Accounts {
     now_sizes: BTreeMap<TableId, i64>,
     written: BTreeMap<TableId, Written>,
     written_totals: Totals,
+    data: DataBytes,
     /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
     current: Checkpoint,
     previous: Checkpoint,
@@ -61,11 +63,13 @@ pub(crate) struct Written {
     pub root: Lsn,
     /// Its live bytes by segment.
     pub live: BTreeMap<u32, i64>,
+    /// The bytes of its keys and their newest values; unknown of a tree from before these were counted.
+    pub data_bytes: Option<u64>,
 }
 
 impl Default for Written {
     fn default() -> Written {
-        Written { root: Lsn::NULL, live: BTreeMap::new() }
+        Written { root: Lsn::NULL, live: BTreeMap::new(), data_bytes: Some(0) }
     }
 }
 
@@ -95,6 +99,72 @@ impl Totals {
     }
 }
 
+/// The bytes of keys and their newest values, by table.
+#[derive(Default)]
+struct DataBytes {
+    /// Of the nodes in memory.
+    now: BTreeMap<TableId, i64>,
+    /// Of the trees as they were written last, and their sum.
+    written: BTreeMap<TableId, u64>,
+    written_total: u64,
+    /// Trees from before these were counted, until they are empty.
+    unknown: BTreeSet<TableId>,
+}
+
+impl DataBytes {
+    fn of(written: &BTreeMap<TableId, Written>) -> DataBytes {
+        let mut data = DataBytes::default();
+        for (table, written) in written {
+            match written.data_bytes {
+                Some(bytes) => {
+                    data.now.insert(*table, bytes as i64);
+                    data.note_written(*table, bytes);
+                }
+                None => _ = data.unknown.insert(*table),
+            }
+        }
+        data
+    }
+
+    fn change(&mut self, table: TableId, bytes: i64) {
+        if !self.unknown.contains(&table) {
+            let now = self.now.entry(table).or_default();
+            *now += bytes;
+            assert!(*now >= 0, "INV-SPACE-1: table {table} would have {now} bytes of data");
+        }
+    }
+
+    /// A table's tree was written out; returns the bytes in it.
+    fn wrote(&mut self, table: TableId, root: Lsn) -> Option<u64> {
+        if root.is_null() {
+            self.unknown.remove(&table);
+        }
+        if self.unknown.contains(&table) {
+            return None;
+        }
+        let bytes = self.now.get(&table).copied().unwrap_or(0) as u64;
+        self.note_written(table, bytes);
+        Some(bytes)
+    }
+
+    fn note_written(&mut self, table: TableId, bytes: u64) {
+        if table != TableId::CATALOG {
+            let former = self.written.insert(table, bytes).unwrap_or(0);
+            self.written_total = self.written_total + bytes - former;
+        }
+    }
+
+    fn drop_table(&mut self, table: TableId) {
+        self.now.remove(&table);
+        self.unknown.remove(&table);
+        self.written_total -= self.written.remove(&table).unwrap_or(0);
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.unknown.iter().all(|table| *table == TableId::CATALOG).then_some(self.written_total)
+    }
+}
+
 #[derive(Clone, Default)]
 struct Checkpoint {
     live: Totals,
@@ -106,7 +176,11 @@ impl Accounts {
     /// The accounts of the checkpoint that recovery found. Opening writes the superblock before anything is freed, so
     /// that both copies point to this checkpoint.
     pub fn recovered(checkpoint: &CheckpointRecord, record: Vec<u32>) -> Accounts {
-        let written = |table: &TableRecord| Written { root: table.root, live: table.accounts.clone() };
+        let written = |table: &TableRecord| Written {
+            root: table.root,
+            live: table.accounts.clone(),
+            data_bytes: table.data_bytes.or(table.root.is_null().then_some(0)),
+        };
         Accounts::new(checkpoint.tables.iter().map(|(id, table)| (*id, written(table))).collect(), record)
     }
 
@@ -115,6 +189,7 @@ impl Accounts {
         let now_sizes = written.iter().map(|(id, written)| (*id, written.live.values().sum())).collect();
         let mut totals = Totals::default();
         written.values().for_each(|written| totals.add_all(&written.live));
+        let data = DataBytes::of(&written);
         let current = Checkpoint { live: totals.clone(), record };
         let (now_totals, written_totals) = (totals.clone(), totals);
         let map_bytes = 2 * written.values().map(|written| map_bytes(written.live.len())).sum::<usize>();
@@ -125,6 +200,7 @@ impl Accounts {
             now_sizes,
             written,
             written_totals,
+            data,
             current,
             previous,
             map_bytes,
@@ -156,7 +232,13 @@ impl Accounts {
     pub fn change(&mut self, table: TableId, changes: &[AccountChange]) {
         let account = self.now.entry(table).or_default();
         let bytes_before = map_bytes(account.len());
+        let size = self.now_sizes.entry(table).or_default();
         for &(segment, bytes) in changes {
+            if segment == DATA_ACCOUNT {
+                self.data.change(table, bytes);
+                continue;
+            }
+            *size += bytes;
             let live = account.entry(segment).or_default();
             *live += bytes;
             assert!(
@@ -169,7 +251,6 @@ impl Accounts {
             self.now_totals.add(segment, bytes);
         }
         self.map_bytes = self.map_bytes + map_bytes(account.len()) - bytes_before;
-        *self.now_sizes.entry(table).or_default() += changes.iter().map(|(_, bytes)| bytes).sum::<i64>();
         self.charge();
     }
 
@@ -200,7 +281,8 @@ impl Accounts {
         let live = self.now.get(&table).cloned().unwrap_or_default();
         self.written_totals.add_all(&live);
         self.map_bytes += map_bytes(live.len());
-        if let Some(former) = self.written.insert(table, Written { root, live }) {
+        let data_bytes = self.data.wrote(table, root);
+        if let Some(former) = self.written.insert(table, Written { root, live, data_bytes }) {
             self.map_bytes -= map_bytes(former.live.len());
             self.written_totals.subtract_all(&former.live);
         }
@@ -219,6 +301,7 @@ impl Accounts {
             self.now_totals.subtract_all(&now);
         }
         self.now_sizes.remove(&table);
+        self.data.drop_table(table);
         if let Some(written) = self.written.remove(&table) {
             self.map_bytes -= map_bytes(written.live.len());
             self.written_totals.subtract_all(&written.live);
@@ -247,6 +330,12 @@ impl Accounts {
     /// All live bytes.
     pub fn live_bytes(&self) -> u64 {
         self.current.live.0.values().sum::<i64>().max(0) as u64
+    }
+
+    /// The bytes of all keys and their newest values in the trees as they were written last, those of the catalog left out;
+    /// unknown if some were not counted.
+    pub fn data_bytes(&self) -> Option<u64> {
+        self.data.total()
     }
 
     /// The live bytes of a segment as of the current checkpoint.
@@ -390,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_segment_of_the_checkpoint_that_was_opened_stays_until_two_newer_ones() {
-        let written = Written { root: Lsn::NULL, live: BTreeMap::from([(5, 10)]) };
+        let written = Written { root: Lsn::NULL, live: BTreeMap::from([(5, 10)]), ..Written::default() };
         let mut accounts = Accounts::new(BTreeMap::from([(TABLE, written)]), vec![]);
         let bulk = segment(5, Stream::Bulk);
         accounts.change(TABLE, &[(5, -10)]);
@@ -400,6 +489,26 @@ mod tests {
         assert!(!may_free(&accounts, &bulk));
         accounts.install_again();
         assert!(may_free(&accounts, &bulk));
+    }
+
+    #[test]
+    fn a_tree_whose_data_was_not_counted_is_unknown_until_it_is_empty() {
+        let root = Lsn::new(5, 4096);
+        let old = Written { root, live: BTreeMap::from([(5, 10)]), data_bytes: None };
+        let mut accounts = Accounts::new(BTreeMap::from([(TABLE, old)]), vec![]);
+        accounts.change(TABLE, &[(5, -5), (DATA_ACCOUNT, -100)]);
+        accounts.wrote(TABLE, root);
+        accounts.change(TableId(2), &[(5, 10), (DATA_ACCOUNT, 70)]);
+        accounts.change(TableId::CATALOG, &[(5, 10), (DATA_ACCOUNT, 30)]);
+        assert_eq!(accounts.data_bytes(), None);
+        accounts.wrote(TABLE, Lsn::NULL);
+        assert_eq!(accounts.data_bytes(), Some(0), "nothing else was written out");
+        accounts.wrote(TableId(2), root);
+        accounts.wrote(TableId::CATALOG, root);
+        assert_eq!(accounts.data_bytes(), Some(70));
+        assert_eq!(accounts.size_now(TableId(2)), (10, 1));
+        accounts.drop_table(TableId(2));
+        assert_eq!(accounts.data_bytes(), Some(0));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::node::leaf::Leaf;
 use super::slot::{Node, OUTDATED, Slot};
 use super::tree::Tree;
 use super::write_out::Pending;
-use crate::{AccountChange, NodeStore, OutOfLine};
+use crate::{AccountChange, DATA_ACCOUNT, NodeStore, OutOfLine};
 
 /// The keys that changed since the full record: `(length u16, key)*`, ascending; or too many to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl DiskState {
         let (full, full_len, (deltas, deltas_bytes), changed) = match node {
             Node::Inner(inner) => (lsn, inner.loaded_len(), (0, 0), Vec::new()),
             Node::Leaf(leaf) => {
-                count_extents(leaf, &mut counted);
+                count_entries(leaf, &mut counted);
                 match leaf.origin() {
                     None => (lsn, leaf.bytes().len(), (0, 0), Vec::new()),
                     Some(origin) => match &origin.delta {
@@ -167,11 +167,24 @@ pub(crate) fn count(accounts: &mut Vec<AccountChange>, segment: u32, bytes: i64)
     }
 }
 
-/// Counts the values that a leaf references.
-pub(crate) fn count_extents(leaf: &Leaf, accounts: &mut Vec<AccountChange>) {
-    for entry in leaf.entries().filter(|entry| entry.version_flags().is_out_of_line()) {
-        for extent in OutOfLine::decode(entry.payload).iter().flat_map(|value| &value.extents) {
-            count(accounts, extent.lsn.segment(), i64::from(extent.len));
+/// Counts the values that a leaf references, and its keys and their newest values.
+pub(crate) fn count_entries(leaf: &Leaf, accounts: &mut Vec<AccountChange>) {
+    let mut data_bytes = 0;
+    for entry in leaf.entries() {
+        let mut value_bytes = entry.payload.len();
+        if entry.version_flags().is_out_of_line()
+            && let Ok(value) = OutOfLine::decode(entry.payload)
+        {
+            value_bytes = value.len as usize;
+            for extent in &value.extents {
+                count(accounts, extent.lsn.segment(), i64::from(extent.len));
+            }
         }
+        if !entry.is_same_key() && !entry.version_flags().is_tombstone() {
+            data_bytes += (entry.key.len() + value_bytes) as i64;
+        }
+    }
+    if data_bytes > 0 {
+        count(accounts, DATA_ACCOUNT, data_bytes);
     }
 }

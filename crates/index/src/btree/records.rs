@@ -2,7 +2,7 @@
 
 use fulgurite_types::Lsn;
 
-use super::account::{Changed, DiskState, count, count_extents};
+use super::account::{Changed, DiskState, count, count_entries};
 use super::node::delta;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
@@ -56,7 +56,7 @@ impl Tree {
             return Err(IndexError::LeafTooLong { table: self.nodes.table, key, bytes, bytes_max });
         }
         let mut counted = Vec::new();
-        count_extents(leaf, &mut counted);
+        count_entries(leaf, &mut counted);
         Ok(Written { due, ..self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)? })
     }
 
@@ -101,7 +101,7 @@ impl Tree {
         }
         let lsn = self.write(NodeKind::LeafDelta, &delta.body, pass)?;
         let mut counted = Vec::new();
-        count_extents(leaf, &mut counted);
+        count_entries(leaf, &mut counted);
         count(&mut counted, last.full.segment(), i64::from(last.full_bytes));
         let bytes = self.nodes.store.node_bytes(delta.body.len());
         count(&mut counted, lsn.segment(), i64::from(bytes));

@@ -32,6 +32,8 @@ pub struct EntryInfo<'a> {
     pub csn: Csn,
     /// The kind of version.
     pub flags: VersionFlags,
+    /// Whether it is its key's newest in the tree.
+    pub is_newest: bool,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
     /// The value, or an encoded [`crate::OutOfLine`].
@@ -82,7 +84,8 @@ impl Nodes {
                 for entry in leaf.entries() {
                     let (key, csn, flags) = (entry.key, entry.csn, entry.version_flags());
                     let (expires_at_ms, payload) = (entry.expires_at_ms, entry.payload);
-                    visitor.entry(EntryInfo { key, csn, flags, expires_at_ms, payload })?;
+                    let is_newest = !entry.is_same_key();
+                    visitor.entry(EntryInfo { key, csn, flags, is_newest, expires_at_ms, payload })?;
                 }
             }
         }

@@ -46,7 +46,7 @@ use super::pick::{Named, Picked};
 use super::records::Written;
 use super::slot::{DIRTY, DIRTY_BELOW, Node, OUTDATED};
 use super::tree::{Maintenance, Tree};
-use crate::{AccountChange, IndexError, WriteOut, WriteOutReport};
+use crate::{AccountChange, DATA_ACCOUNT, IndexError, WriteOut, WriteOutReport};
 
 /// Account changes, in bytes by segment, that no report has named yet.
 #[derive(Debug, Default)]
@@ -69,8 +69,8 @@ impl Pending {
         later.0.into_iter().for_each(|change| self.add(&[change]));
     }
 
-    fn total(&self) -> i64 {
-        self.0.values().sum()
+    fn live_bytes(&self) -> i64 {
+        self.0.iter().filter(|(segment, _)| **segment != DATA_ACCOUNT).map(|(_, bytes)| bytes).sum()
     }
 
     fn take(&mut self) -> Vec<AccountChange> {
@@ -102,8 +102,8 @@ impl Maintenance {
 
     /// By how much the live bytes grew that no report has named.
     fn unreported_bytes(&self) -> u64 {
-        let later = self.later.as_ref().map_or(0, Pending::total);
-        u64::try_from(self.pending.total() + later).unwrap_or(0)
+        let later = self.later.as_ref().map_or(0, Pending::live_bytes);
+        u64::try_from(self.pending.live_bytes() + later).unwrap_or(0)
     }
 
     /// The record of a picked node was written. By now its slot may have left the tree or have a newer record, which

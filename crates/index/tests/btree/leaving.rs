@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
-use fulgurite_index::{Base, NodeKind};
+use fulgurite_index::{Base, DATA_ACCOUNT, NodeKind};
 use fulgurite_types::Lsn;
 
 use crate::support::*;
@@ -50,8 +50,8 @@ fn write_out(tree: &BTree, leaving: &BTreeSet<u32>, is_scarce: bool) -> (u64, u6
 
 /// The segments with live bytes, but for the one that the store writes to.
 fn sealed(tree: &BTree) -> BTreeSet<u32> {
-    let mut segments: BTreeSet<u32> =
-        tree.live_accounts().unwrap().into_iter().map(|(segment, _)| segment).collect();
+    let segments = tree.live_accounts().unwrap().into_iter().map(|(segment, _)| segment);
+    let mut segments: BTreeSet<u32> = segments.filter(|segment| *segment != DATA_ACCOUNT).collect();
     segments.pop_last();
     segments
 }
