@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fulgurite::env::{Clock, Env, OpenOptions, RealEnv, limit_arenas};
-use fulgurite::{Database, Durability, Options, ResearchOptions, Stats, Table};
+use fulgurite::{Database, Durability, Options, ResearchOptions, Stats, Table, Waits};
 
 use self::data::{Data, Kind, Random, key};
 
@@ -335,12 +335,16 @@ impl Run {
         println!("bytes written for each of the rows', by cause: {}", causes.join(", "));
         let collection = &last.stats.collection;
         println!(
-            "collected {} segments, {:.2} live, by tenths {:?}; moved {} MiB; commits waited for it: {}",
+            "collected {} segments, {:.2} live, by tenths {:?}; moved {} MiB",
             collection.victims,
             collection.victim_live_bytes as f64 / collection.victim_bytes.max(1) as f64,
             collection.victims_by_tenths,
             collection.moved_bytes >> 20,
-            last.stats.waits.collection,
+        );
+        let Waits { merging, memtables, checkpoint, collection, space, .. } = last.stats.waits;
+        println!(
+            "commits waited for merging: {merging}; memtables: {memtables}; a checkpoint: {checkpoint}; collection: {collection}; \
+             space: {space}"
         );
         for (reason, group) in &last.stats.space.uses {
             println!(

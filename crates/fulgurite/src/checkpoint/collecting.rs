@@ -55,12 +55,12 @@ const SLACK_SHARE: u64 = 8;
 const SLACK_BYTES_MAX: u64 = 8 << 20;
 
 /// One checkpoint moves so many times at most what the log has grown since the last one began, ...
-const MOVED_GROWTH: u64 = 3;
+const MOVED_GROWTH: u64 = 2;
 /// ... or this part of all live bytes. The copies take space beside the victims until the checkpoint has ended.
-const MOVED_SHARE: u64 = 64;
+const MOVED_SHARE: u64 = 48;
 
-/// For a caller that waits, and where there is much garbage, this one.
-const MOVED_SHARE_MUCH: u64 = 16;
+/// For a caller that waits, this one.
+const MOVED_SHARE_WAITED: u64 = 16;
 
 /// A list of the values of a victim may take as many bytes as the victim: then these are moved before more are noted.
 const DECODED_TIMES: usize = 2;
@@ -75,7 +75,7 @@ const CHARGE_NS_MAX: u64 = 100_000_000;
 const YIELD_BYTES: u64 = 64 << 10;
 
 /// How long the segments may be, in percent of their live bytes. A little below the 1.3 that are promised: bytes that become dead until the next checkpoint ends come on top.
-const GOAL_PERCENT: u64 = 122;
+const GOAL_PERCENT: u64 = 126;
 
 /// Bytes of a value in a victim.
 struct ValueAt<'b> {
@@ -92,8 +92,27 @@ struct Collection<'c> {
     segment: u32,
     /// Bytes of the values and nodes that were moved.
     moved_bytes: u64,
+    /// Of these: of values, which are copied.
+    copied_bytes: u64,
     /// Of these: since other threads got the processor.
     unyielded_bytes: u64,
+}
+
+/// What a checkpoint has moved.
+pub(super) struct Moved {
+    /// Bytes of values and nodes.
+    pub bytes: u64,
+    /// Of these: of values.
+    pub copied: u64,
+    /// Out of how many victims.
+    pub tried: usize,
+}
+
+impl Moved {
+    /// How many of a hundred bytes were copied; unknown if there were none.
+    pub fn copied_percent(&self) -> Option<u64> {
+        (self.copied * 100).checked_div(self.bytes)
+    }
 }
 
 impl Checkpointer {
@@ -115,7 +134,7 @@ impl Checkpointer {
             return victims(
                 segments,
                 &Goal { percent, slack: 0 },
-                live_bytes / MOVED_SHARE_MUCH,
+                live_bytes / MOVED_SHARE_WAITED,
                 room_bytes / 2,
             );
         }
@@ -126,9 +145,7 @@ impl Checkpointer {
         segments.retain(|segment| !self.stuck.holds(segment));
         let stuck = all - segments.len();
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
-        let is_much = self.shared.pacing.garbage.is_much(self.shared.growth.appended());
-        let share = if is_much { MOVED_SHARE_MUCH } else { MOVED_SHARE };
-        let allowance = slack.max(MOVED_GROWTH * at.grown).max(live_bytes / share);
+        let allowance = slack.max(MOVED_GROWTH * at.grown).max(live_bytes / MOVED_SHARE);
         let victims = victims(segments, &Goal { percent: GOAL_PERCENT, slack }, allowance, room_bytes / 2);
         tracing::debug!(
             bytes,
@@ -141,16 +158,23 @@ impl Checkpointer {
         victims
     }
 
-    /// Moves the live bytes out of the victims, as long as there is room; returns how many bytes there were, and out of how many
-    /// victims. One that cannot be read stays.
-    pub(super) fn collect(&mut self, victims: &[u32], pacer: &mut Pacer<'_>) -> Result<(u64, usize)> {
-        let mut collection =
-            Collection { checkpointer: self, segment: 0, moved_bytes: 0, unyielded_bytes: 0 };
+    /// The running checkpoint is still to move `live_bytes`: what will be copies of values counts as written, so that commits are
+    /// slowed for these from its beginning.
+    pub(super) fn note_to_copy(&self, live_bytes: u64) {
+        self.to_copy.set(live_bytes / 100 * self.copied_percent);
+    }
+
+    /// Moves the live bytes out of the victims, as long as there is room. One that cannot be read stays.
+    pub(super) fn collect(&mut self, victims: &[u32], pacer: &mut Pacer<'_>) -> Result<Moved> {
+        let mut collection = Collection::of(self);
         let mut bytes = Vec::new();
+        let mut live_left = self.live_bytes_of(victims);
         for (tried, number) in victims.iter().enumerate() {
             let _decoded = collection.charge(*number);
             let (live, moved_before) = (self.live_bytes_of(&[*number]), collection.moved_bytes);
             collection.segment = *number;
+            self.note_to_copy(live_left);
+            live_left = live_left.saturating_sub(live);
             let read = self.shared.log.read_segment(*number, &mut bytes).or_error();
             match read.and_then(|()| collection.collect_segment(&bytes, pacer)) {
                 Ok(()) => {
@@ -158,7 +182,7 @@ impl Checkpointer {
                     self.shared.progress.collected.moved_out_of(bytes.len() as u64, live, moved);
                 }
                 // This one and the rest stay until there is room.
-                Err(Error::NoSpace { .. }) => return Ok((collection.moved_bytes, tried)),
+                Err(Error::NoSpace { .. }) => return Ok(collection.moved_out_of(tried)),
                 Err(error) => {
                     if self.shared.log.poisoned().is_some() {
                         return Err(error);
@@ -167,7 +191,7 @@ impl Checkpointer {
                 }
             }
         }
-        Ok((collection.moved_bytes, victims.len()))
+        Ok(collection.moved_out_of(victims.len()))
     }
 
     /// The trees were written out: bytes that are still live in the victims could not be moved.
@@ -192,6 +216,14 @@ impl Drop for Decoded<'_> {
 }
 
 impl<'c> Collection<'c> {
+    fn of(checkpointer: &'c Checkpointer) -> Collection<'c> {
+        Collection { checkpointer, segment: 0, moved_bytes: 0, copied_bytes: 0, unyielded_bytes: 0 }
+    }
+
+    fn moved_out_of(&self, tried: usize) -> Moved {
+        Moved { bytes: self.moved_bytes, copied: self.copied_bytes, tried }
+    }
+
     /// Counts a victim's bytes from before it is decoded, so that eviction makes room for it.
     fn charge(&self, number: u32) -> Option<Decoded<'c>> {
         let memory = self.checkpointer.memory.as_deref()?;
@@ -300,8 +332,12 @@ impl<'c> Collection<'c> {
         self.checkpointer.shared.hooks.reached("value copied");
         // If the version was pruned since, the copy is dead.
         tree.relocate(key, csn, lsn, to).or_error()?;
-        self.moved_bytes += bytes.len() as u64;
-        Ok(bytes.len() as u64)
+        let copied = bytes.len() as u64;
+        self.moved_bytes += copied;
+        self.copied_bytes += copied;
+        let to_copy = &self.checkpointer.to_copy;
+        to_copy.set(to_copy.get().saturating_sub(copied));
+        Ok(copied)
     }
 
     /// Notes the bytes that were moved, and how many of these were copied already; pauses as the pace of the checkpoint says. Fails

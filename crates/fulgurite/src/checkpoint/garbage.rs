@@ -6,6 +6,9 @@
 //! bound is reached is spread over the time that the running checkpoint still needs. Between two looks at the accounts each byte that is
 //! written counts as garbage: it makes at most as many dead.
 //!
+//! What the checkpoint is still to copy counts as written from its beginning, and its victims until they are freed: so commits are slowed
+//! a little all the time that it takes, instead of much at its end.
+//!
 //! No commit is slowed while no checkpoint runs. One that has to leave more garbage, because nothing can be moved, slows commits no
 //! longer than it runs. What slowing commits would not make less is excused: the excess of a large transaction, which would slow those of
 //! others, and the records of nodes that the checkpoint itself writes.
@@ -24,17 +27,23 @@ struct Amount {
 }
 
 /// The rest is spread over the time of the checkpoint from here on, ...
-const SLOW_FROM: Amount = Amount { percent: 22, eighths: 6 };
+const SLOW_FROM: Amount = Amount { percent: 24, eighths: 6 };
 /// ... it does not pause from here on, ...
-const MUCH: Amount = Amount { percent: 25, eighths: 8 };
+const MUCH: Amount = Amount { percent: 28, eighths: 12 };
 /// ... and there is never to be more.
 const MAX: Amount = Amount { percent: 30, eighths: 15 };
+
+/// The checkpoint does not pause, either, once this part of the log's share is left of the rest.
+const HURRY_SHARE: u64 = 2;
 
 /// However small the log's share is, this counts as one: a few segments always hold little.
 const SHARE_MIN: u64 = 32 << 20;
 
-/// However much garbage there is, commits may write this many bytes a second.
+/// However much garbage there is, commits may write this many bytes a second, ...
 const BYTES_A_SECOND_MIN: u64 = 4 << 20;
+/// ... or this part of the log's share in the time that the checkpoint still needs, which is more where the device is fast: a commit
+/// waits for as long as a little of the checkpoint, and not a tenth of a second.
+const ROOM_SHARE: u64 = 32;
 
 /// What the segments take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +55,8 @@ pub(crate) struct SegmentBytes {
     /// Bytes in them for which no commit is slowed: the excess of large transactions, and the records that the running checkpoint
     /// has written beside those that they replace.
     pub excused: u64,
+    /// What the running checkpoint is still to copy beside the victims.
+    pub to_copy: u64,
 }
 
 /// How far the log may grow, as the last look found it: in bytes of [`LogGrowth::appended`](super::growth::LogGrowth::appended).
@@ -53,25 +64,29 @@ pub(crate) struct GarbageBound {
     slow_from: AtomicU64,
     much: AtomicU64,
     max: AtomicU64,
+    /// What may be written above that, all the same.
+    room_min: AtomicU64,
 }
 
 impl GarbageBound {
     pub fn new() -> GarbageBound {
         let unknown = || AtomicU64::new(u64::MAX);
-        GarbageBound { slow_from: unknown(), much: unknown(), max: unknown() }
+        GarbageBound { slow_from: unknown(), much: unknown(), max: unknown(), room_min: AtomicU64::new(0) }
     }
 
     /// A look at the segments after at least `appended` bytes.
     pub fn look(&self, segments: SegmentBytes, share: u64, appended: u64) {
-        let SegmentBytes { all, live, excused } = segments;
+        let SegmentBytes { all, live, excused, to_copy } = segments;
         let share = share.max(SHARE_MIN);
         let at = |amount: Amount| {
             let garbage = live / 100 * amount.percent + share / 8 * amount.eighths;
             (live + garbage + excused + appended).saturating_sub(all)
         };
+        self.room_min.store(share / ROOM_SHARE, Relaxed);
         self.slow_from.store(at(SLOW_FROM), Relaxed);
-        self.much.store(at(MUCH), Relaxed);
-        self.max.store(at(MAX), Relaxed);
+        let max = at(MAX).saturating_sub(to_copy);
+        self.much.store(at(MUCH).min(max.saturating_sub(share / HURRY_SHARE)), Relaxed);
+        self.max.store(max, Relaxed);
     }
 
     /// Whether there is so much garbage after `appended` bytes that a checkpoint is due, and does not pause.
@@ -86,8 +101,9 @@ impl GarbageBound {
             return None;
         }
         let room_min = u128::from(BYTES_A_SECOND_MIN) * u128::from(left_ns) / 1_000_000_000;
+        let room_min = u64::try_from(room_min).unwrap_or(u64::MAX).max(self.room_min.load(Relaxed));
         let room_bytes = self.max.load(Relaxed).saturating_sub(appended);
-        Some(Pressure { room_bytes: room_bytes.max(u64::try_from(room_min).unwrap_or(u64::MAX)), left_ns })
+        Some(Pressure { room_bytes: room_bytes.max(room_min), left_ns })
     }
 }
 
@@ -102,23 +118,39 @@ mod tests {
     fn what_may_still_be_written_is_spread_over_the_rest_of_the_checkpoint() {
         let bound = GarbageBound::new();
         assert_eq!(bound.pressure(u64::MAX - 1, SECOND), None, "before the first look");
-        // 22 MiB and 48 MiB of garbage slow commits, 30 MiB and 120 MiB stop them.
-        bound.look(SegmentBytes { all: 150 * MIB, live: 100 * MIB, excused: 10 * MIB }, 64 * MIB, 1000 * MIB);
+        // 24 MiB and 48 MiB of garbage slow commits, 30 MiB and 120 MiB stop them.
+        let segments = SegmentBytes { all: 150 * MIB, live: 100 * MIB, excused: 10 * MIB, to_copy: 0 };
+        bound.look(segments, 64 * MIB, 1000 * MIB);
         let pressure = |appended: u64| bound.pressure(appended * MIB, 2 * SECOND);
-        assert_eq!(pressure(1029), None);
+        assert_eq!(pressure(1031), None);
         let left = |room: u64| Some(Pressure { room_bytes: room * MIB, left_ns: 2 * SECOND });
-        assert_eq!((pressure(1030), pressure(1099)), (left(80), left(11)));
-        assert!(!bound.is_much(1048 * MIB) && bound.is_much(1049 * MIB));
+        assert_eq!((pressure(1032), pressure(1099)), (left(78), left(11)));
+        assert!(!bound.is_much(1078 * MIB - 1) && bound.is_much(1078 * MIB), "half of the share is left");
         let some_go_on = Pressure { room_bytes: 2 * BYTES_A_SECOND_MIN, left_ns: 2 * SECOND };
         assert_eq!((pressure(1110), pressure(2000)), (Some(some_go_on), Some(some_go_on)));
+        let soon = bound.pressure(2000 * MIB, SECOND / 10).unwrap();
+        assert_eq!(soon.room_bytes, 2 * MIB, "a 32nd of the share until the checkpoint ends");
+    }
+
+    #[test]
+    fn what_is_still_to_be_copied_counts_from_the_beginning() {
+        let bound = GarbageBound::new();
+        let segments = SegmentBytes { all: 150 * MIB, live: 100 * MIB, excused: 0, to_copy: 40 * MIB };
+        bound.look(segments, 64 * MIB, 0);
+        let room = |appended: u64| bound.pressure(appended * MIB, SECOND).map(|left| left.room_bytes / MIB);
+        assert_eq!((room(21), room(22), room(50)), (None, Some(38), Some(10)));
+        assert!(!bound.is_much(28 * MIB - 1) && bound.is_much(28 * MIB));
+        // Once it is copied, it is in the segments.
+        bound.look(SegmentBytes { all: 190 * MIB, to_copy: 0, ..segments }, 64 * MIB, 0);
+        assert_eq!(room(22), Some(38));
     }
 
     #[test]
     fn a_small_database_may_keep_a_few_segments() {
         let bound = GarbageBound::new();
-        bound.look(SegmentBytes { all: 32 * MIB, ..SegmentBytes::default() }, MIB, 0);
+        bound.look(SegmentBytes { all: 44 * MIB, ..SegmentBytes::default() }, MIB, 0);
         assert!(bound.is_much(0));
-        bound.look(SegmentBytes { all: 31 * MIB, ..SegmentBytes::default() }, MIB, 0);
+        bound.look(SegmentBytes { all: 43 * MIB, ..SegmentBytes::default() }, MIB, 0);
         assert!(!bound.is_much(0));
     }
 }

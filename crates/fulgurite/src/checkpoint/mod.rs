@@ -93,6 +93,10 @@ pub(crate) struct Checkpointer {
     stuck: Stuck,
     /// The victims of the running checkpoint whose live bytes were moved, as far as they could be.
     tried: Vec<u32>,
+    /// Bytes of values that the running checkpoint is still to copy out of its victims, about.
+    to_copy: Cell<u64>,
+    /// How many of a hundred bytes that the last collection moved were copied so: the rest were nodes.
+    copied_percent: u64,
     /// Bytes of the segments with live bytes, at the last checkpoint.
     collectable_bytes: u64,
     /// Where the collection counts its memory.
@@ -191,6 +195,8 @@ impl Checkpointer {
             unmovable: Unmovable::new(),
             stuck: Stuck::default(),
             tried: Vec::new(),
+            to_copy: Cell::new(0),
+            copied_percent: 100,
             collectable_bytes: u64::MAX,
             memory: None,
             chunks_covered: 0,
@@ -318,9 +324,10 @@ impl Checkpointer {
         }
         // Read first: bytes that are appended meanwhile count twice.
         let appended = growth.appended();
-        let mut segments = space.lock().segment_bytes(|segment| self.stuck.holds(segment));
+        let mut segments = space.lock().segment_bytes(|segment| self.stuck.holds(segment), &self.tried);
         let nodes = self.nodes_at_begin.map_or(0, |before| self.node_bytes() - before);
         segments.excused = growth.ahead_excess() - self.excess_covered + nodes;
+        segments.to_copy = self.to_copy.get();
         pacing.garbage.look(segments, growth.share(), appended);
     }
 
@@ -371,6 +378,8 @@ impl Checkpointer {
         self.nodes_at_begin = Some(self.node_bytes());
         let outcome = self.write(merger);
         self.nodes_covered = self.nodes_at_begin.take().unwrap_or(0);
+        self.to_copy.set(0);
+        self.tried.clear();
         self.publish();
         let report = outcome?;
         let ns = self.shared.env.clock().monotonic_ns().saturating_sub(start_ns);
@@ -402,7 +411,8 @@ impl Checkpointer {
         let since_last = (at.written - self.debt.covered()).total();
         self.segment_size.checkpoint_began(since_last, self.shared.growth.share());
         let victims = self.choose_victims(&at);
-        self.tried.clear();
+        self.note_to_copy(self.live_bytes_of(&victims));
+        self.look_at_garbage();
         let is_unchanged = self.is_unchanged(at.covered)
             && victims.is_empty()
             && self.segments_to_clean(&at.bulk).is_empty();
@@ -512,9 +522,11 @@ impl Checkpointer {
                 self.merge(table, at.covered, merger)?;
             }
             pacer.begin_table(live_bytes, live_bytes);
-            let (moved_bytes, tried) = self.collect(victims, &mut pacer)?;
-            self.collects = moved_bytes > 0;
-            self.tried.extend(&victims[..tried]);
+            let moved = self.collect(victims, &mut pacer)?;
+            self.to_copy.set(0);
+            self.collects = moved.bytes > 0;
+            self.copied_percent = moved.copied_percent().unwrap_or(self.copied_percent);
+            self.tried.extend(&victims[..moved.tried]);
         }
         let leaving = self.find_leaving(&at.bulk);
         let is_written =

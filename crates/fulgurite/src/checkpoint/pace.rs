@@ -87,7 +87,7 @@ pub(crate) fn due_bytes(share: u64, unwritten_bytes: u64) -> u64 {
 /// A segment of the log has at most this fraction of the log between two checkpoints, ...
 const LOG_SHARE: u64 = 4;
 /// ... or this one of the live data: a large database has few files, however seldom it is written.
-const LIVE_SHARE: u64 = 128;
+const LIVE_SHARE: u64 = 256;
 
 /// How long the segments of the log are to be.
 ///
@@ -181,7 +181,7 @@ mod tests {
         let mut size = SegmentSize::default();
         assert_eq!(size.bytes_max(16 * MIB, 10 * MIB), 4 * MIB, "a small database");
         assert_eq!(size.bytes_max(100 * MIB, 10 * MIB), 25 * MIB, "much is unwritten");
-        assert_eq!(size.bytes_max(16 * MIB, 16 << 30), 128 * MIB, "a large one at rest");
+        assert_eq!(size.bytes_max(16 * MIB, 16 << 30), 64 * MIB, "a large one at rest");
         size.checkpoint_began(1000 * MIB, share);
         assert_eq!(size.bytes_max(16 * MIB, 0), 32 * MIB, "a load goes on after its checkpoint");
         size.checkpoint_began(0, share);

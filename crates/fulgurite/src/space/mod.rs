@@ -140,8 +140,9 @@ impl Space {
     }
 
     /// The bytes of the segments that may come to be freed, without those that are ready, pinned by an open transaction, a check or a
-    /// reader, or `stuck`, and without those that wait for a checkpoint, because nothing but a copy of the superblock needs them.
-    pub fn segment_bytes(&self, is_stuck: impl Fn(&Sparse) -> bool) -> SegmentBytes {
+    /// reader, or stuck, and without those that wait for a checkpoint, because nothing but a copy of the superblock needs them, unless
+    /// it is the running one whose `victims` they are.
+    pub fn segment_bytes(&self, is_stuck: impl Fn(&Sparse) -> bool, victims: &[u32]) -> SegmentBytes {
         let mut sum = SegmentBytes::default();
         for segment in self.log.written_segments() {
             let SegmentInfo { number, bytes, stream, .. } = segment;
@@ -153,7 +154,7 @@ impl Space {
                 continue;
             }
             let found = Sparse { number, bytes: bytes.into(), live: self.accounts.live_now(number) };
-            if found.live == 0 && self.accounts.is_in_a_copy(number) {
+            if found.live == 0 && self.accounts.is_in_a_copy(number) && !victims.contains(&number) {
                 continue;
             }
             sum.live += found.live;
