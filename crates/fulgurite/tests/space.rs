@@ -387,7 +387,7 @@ fn data_bytes(tables: &[&Table]) -> u64 {
 
 #[test]
 fn the_bytes_of_keys_and_values_are_counted_exactly() {
-    for seed in 0..12 {
+    for seed in 0..5 {
         let (mut sim, mut db, mut rng) = start(100 + seed);
         let names = ["a", "b"];
         for round in 0..12 {
