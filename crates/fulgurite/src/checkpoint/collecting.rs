@@ -182,7 +182,7 @@ impl Checkpointer {
                     self.shared.progress.collected.moved_out_of(bytes.len() as u64, live, moved);
                 }
                 // This one and the rest stay until there is room.
-                Err(Error::NoSpace { .. }) => return Ok(collection.moved_out_of(tried)),
+                Err(Error::NoSpace { .. }) => return Ok(collection.outcome(tried)),
                 Err(error) => {
                     if self.shared.log.poisoned().is_some() {
                         return Err(error);
@@ -191,7 +191,7 @@ impl Checkpointer {
                 }
             }
         }
-        Ok(collection.moved_out_of(victims.len()))
+        Ok(collection.outcome(victims.len()))
     }
 
     /// The trees were written out: bytes that are still live in the victims could not be moved.
@@ -220,7 +220,7 @@ impl<'c> Collection<'c> {
         Collection { checkpointer, segment: 0, moved_bytes: 0, copied_bytes: 0, unyielded_bytes: 0 }
     }
 
-    fn moved_out_of(&self, tried: usize) -> Moved {
+    fn outcome(&self, tried: usize) -> Moved {
         Moved { bytes: self.moved_bytes, copied: self.copied_bytes, tried }
     }
 

@@ -44,6 +44,8 @@ const BYTES_A_SECOND_MIN: u64 = 4 << 20;
 /// ... or this part of the log's share in the time that the checkpoint still needs, which is more where the device is fast: a commit
 /// waits for as long as a little of the checkpoint, and not a tenth of a second.
 const ROOM_SHARE: u64 = 32;
+/// That goes on until there is so much more than there may be, however long the checkpoint takes.
+const OVER_SHARE: u64 = 8;
 
 /// What the segments take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,14 +66,17 @@ pub(crate) struct GarbageBound {
     slow_from: AtomicU64,
     much: AtomicU64,
     max: AtomicU64,
-    /// What may be written above that, all the same.
+    /// A part of the log's share that commits may still write, however little is left, ...
     room_min: AtomicU64,
+    /// ... up to here.
+    room_min_until: AtomicU64,
 }
 
 impl GarbageBound {
     pub fn new() -> GarbageBound {
         let unknown = || AtomicU64::new(u64::MAX);
-        GarbageBound { slow_from: unknown(), much: unknown(), max: unknown(), room_min: AtomicU64::new(0) }
+        let (room_min, room_min_until) = (AtomicU64::new(0), AtomicU64::new(0));
+        GarbageBound { slow_from: unknown(), much: unknown(), max: unknown(), room_min, room_min_until }
     }
 
     /// A look at the segments after at least `appended` bytes.
@@ -84,12 +89,13 @@ impl GarbageBound {
         };
         self.room_min.store(share / ROOM_SHARE, Relaxed);
         self.slow_from.store(at(SLOW_FROM), Relaxed);
+        self.room_min_until.store(at(MAX) + share / OVER_SHARE, Relaxed);
         let max = at(MAX).saturating_sub(to_copy);
         self.much.store(at(MUCH).min(max.saturating_sub(share / HURRY_SHARE)), Relaxed);
         self.max.store(max, Relaxed);
     }
 
-    /// Whether there is so much garbage after `appended` bytes that a checkpoint is due, and does not pause.
+    /// Whether there is so much garbage after `appended` bytes that the running checkpoint does not pause.
     pub fn is_much(&self, appended: u64) -> bool {
         appended >= self.much.load(Relaxed)
     }
@@ -101,7 +107,10 @@ impl GarbageBound {
             return None;
         }
         let room_min = u128::from(BYTES_A_SECOND_MIN) * u128::from(left_ns) / 1_000_000_000;
-        let room_min = u64::try_from(room_min).unwrap_or(u64::MAX).max(self.room_min.load(Relaxed));
+        let mut room_min = u64::try_from(room_min).unwrap_or(u64::MAX);
+        if appended < self.room_min_until.load(Relaxed) {
+            room_min = room_min.max(self.room_min.load(Relaxed));
+        }
         let room_bytes = self.max.load(Relaxed).saturating_sub(appended);
         Some(Pressure { room_bytes: room_bytes.max(room_min), left_ns })
     }
@@ -128,8 +137,13 @@ mod tests {
         assert!(!bound.is_much(1078 * MIB - 1) && bound.is_much(1078 * MIB), "half of the share is left");
         let some_go_on = Pressure { room_bytes: 2 * BYTES_A_SECOND_MIN, left_ns: 2 * SECOND };
         assert_eq!((pressure(1110), pressure(2000)), (Some(some_go_on), Some(some_go_on)));
-        let soon = bound.pressure(2000 * MIB, SECOND / 10).unwrap();
-        assert_eq!(soon.room_bytes, 2 * MIB, "a 32nd of the share until the checkpoint ends");
+        let room = |appended: u64| bound.pressure(appended * MIB, SECOND / 8).unwrap().room_bytes;
+        assert_eq!(
+            (room(1110), room(1117)),
+            (2 * MIB, 2 * MIB),
+            "a 32nd of the share until the checkpoint ends"
+        );
+        assert_eq!(room(1118), MIB / 2, "an eighth of the share above the bound");
     }
 
     #[test]

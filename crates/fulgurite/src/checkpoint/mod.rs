@@ -407,7 +407,6 @@ impl Checkpointer {
         let _running = pacing.begin();
         self.shared.reads.end_old();
         let (at, tables) = self.begin()?;
-        self.look_at_garbage();
         let since_last = (at.written - self.debt.covered()).total();
         self.segment_size.checkpoint_began(since_last, self.shared.growth.share());
         let victims = self.choose_victims(&at);
