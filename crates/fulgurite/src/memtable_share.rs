@@ -76,10 +76,6 @@ const LOG_SHARE: u64 = 2;
 const EXACT_LOOKS: usize = 16;
 
 impl Engine {
-    fn evicts_nodes(&self) -> bool {
-        self.memory.index.batches() > 0
-    }
-
     /// How many bytes all memtables may take.
     pub fn memtable_share(&self) -> usize {
         self.memory.memtables.budget.load(Ordering::Relaxed) / MEMTABLES_SHARE
@@ -90,9 +86,9 @@ impl Engine {
         self.memtable_share().saturating_add(self.memory.memtables.replayed.load(Ordering::Relaxed))
     }
 
-    /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes: where there are many
-    /// leaves, a longer memtable changes more rows of each. Where nodes are evicted it is the least: what
-    /// memtables hold when a checkpoint begins has to be merged before it ends.
+    /// A table's mutable memtable is frozen when it takes so many bytes. A merge copies each leaf that it changes, and where nodes are
+    /// evicted reads and writes it, too: a longer memtable changes more rows of each. Where there is little room on the disk it is the
+    /// least: the leaves that a merge makes dirty stay in memory then.
     #[inline]
     pub fn memtable_bytes_max(&self) -> usize {
         if let Some(bytes) = self.options.memtable_bytes_max {
@@ -100,7 +96,7 @@ impl Engine {
         }
         let share = self.memtable_share();
         let least = MEMTABLE_BYTES_LEAST.min(share / LEAST_SHARE);
-        if self.evicts_nodes() {
+        if !self.room.is_plenty() {
             return least;
         }
         let most = (share / GROWN_SHARE).min((self.options.checkpoint_log_bytes / LOG_SHARE) as usize);
@@ -233,11 +229,6 @@ mod tests {
         assert_eq!([512 << 20, 100 << 30].map(|bytes| size(&db, bytes)), [32, 128]);
         db.set_memory_bytes(64 << 20).unwrap();
         assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [2, 4]);
-        db.set_memory_bytes(8 << 30).unwrap();
-        db.engine().memory.index.begin_batch();
-        assert_eq!([0, 100 << 30].map(|bytes| size(&db, bytes)), [16, 16]);
-        db.set_memory_bytes(64 << 20).unwrap();
-        assert_eq!(size(&db, 100 << 30), 2);
         let fixed =
             Options { memtable_bytes_max: Some(8 << 20), memory_bytes: Some(1 << 30), ..Options::default() };
         assert_eq!(size(&open(fixed), 100 << 30), 8);

@@ -6,6 +6,7 @@
 //! case: while a table that it writes has more than [`MEMTABLES_MAX`] memtables and their bytes. That bounds memory. A
 //! checkpoint freezes memtables that are not full: a ninth one alone stops no commit.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,8 +40,12 @@ pub(crate) const MERGING_WAIT_MS_MAX: u64 = 100;
 /// What is assumed until the first merge has ended. The first memtable after a crash may hold all that was replayed.
 const SPEED_ASSUMED: u64 = 32 << 20;
 
-/// A memtable of this many bytes tells how fast merging is.
+/// Merging this many bytes tells how fast it is.
 const SPEED_BYTES_MIN: u64 = 64 << 10;
+
+/// How often that is looked at while a memtable is merged: leaves that are read from disk make it a hundred times slower, and a memtable may
+/// take ten seconds.
+const SPEED_LOOK_NS: u64 = 100_000_000;
 
 /// A mutable memtable that no commit has changed for so long is merged, ...
 const STILL_NS: u64 = 1_000_000_000;
@@ -63,6 +68,14 @@ pub(crate) trait Horizon {
     fn prune_rules(&self, table: &TableState) -> PruneRules;
 }
 
+/// How far the merge of a memtable was when its speed was noted last.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// By the monotonic clock.
+    at_ns: u64,
+    left_bytes: u64,
+}
+
 /// Merges memtables, and lets committers wait for it.
 pub(crate) struct Merger {
     /// Taken by a waiter between its look at the table and its sleep, and by a merger between its merge and its wake.
@@ -73,7 +86,7 @@ pub(crate) struct Merger {
     has_ended: RwLock<bool>,
     /// When merges give up, by the monotonic clock: a close has begun, and the log keeps the rest.
     gives_up_at_ns: AtomicU64,
-    /// About how fast the last merges were, in bytes of memtables a second.
+    /// About how fast merging was of late, in bytes of memtables a second.
     bytes_per_second: AtomicU64,
     /// The look for leaves that no write touches and that can be purged.
     pub purging: Purging,
@@ -170,11 +183,16 @@ impl Merger {
         }
         let start_ns = self.env.clock().monotonic_ns();
         let rules = horizon.prune_rules(table);
-        if table.index.merge_oldest_while(&rules, || !self.gives_up() && !pauses()).or_error()? {
+        let seen = Cell::new(Seen { at_ns: start_ns, left_bytes: bytes });
+        let goes_on = || {
+            seen.set(self.look(seen.get(), table.index.unmerged_bytes_of_oldest(), SPEED_LOOK_NS));
+            !self.gives_up() && !pauses()
+        };
+        if table.index.merge_oldest_while(&rules, goes_on).or_error()? {
             let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
             self.progress.merges.done(ns);
             self.progress.merged_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.note_speed(bytes, ns);
+            self.look(seen.get(), 0, 0);
         } else if self.gives_up() {
             return Err(Error::Closed);
         } else if table.index.merging_has_ended() || pauses() {
@@ -186,15 +204,19 @@ impl Merger {
         Ok(true)
     }
 
-    /// A memtable was merged. Small ones say little about the speed.
-    fn note_speed(&self, bytes: u64, ns: u64) {
-        if bytes < SPEED_BYTES_MIN {
-            return;
+    /// So many bytes of a memtable are left: notes how fast it was, if it took so long since it was `seen` last. Few bytes say little
+    /// about the speed.
+    fn look(&self, seen: Seen, left_bytes: u64, ns_min: u64) -> Seen {
+        let at_ns = self.env.clock().monotonic_ns();
+        let (bytes, ns) = (seen.left_bytes.saturating_sub(left_bytes), at_ns.saturating_sub(seen.at_ns));
+        if bytes < SPEED_BYTES_MIN || ns < ns_min {
+            return seen;
         }
         let speed =
             u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1))).unwrap_or(u64::MAX);
         let known = self.bytes_per_second.load(Ordering::Relaxed);
         self.bytes_per_second.store(known / 2 + speed / 2, Ordering::Relaxed);
+        Seen { at_ns, left_bytes }
     }
 
     /// What slows the committers of a table whose merging is behind: the rest of the memtables that it may have, in the
@@ -394,7 +416,8 @@ mod tests {
     fn committers_are_slowed_by_what_they_may_still_write_until_the_oldest_memtable_is_merged() {
         let tables = Catalog::new(Arc::new(Unused), &Options::default(), Lsn::NULL);
         let table = tables.prepare(TableId(1), "t", Lsn::NULL);
-        let merger = Merger::new(Arc::new(Progress::default()), SimEnv::new(1));
+        let env = SimEnv::new(1);
+        let merger = Merger::new(Arc::new(Progress::default()), env.clone());
         (1..=5).for_each(|csn| put(&table, Csn(csn), b"key"));
         // The newest holds a version, too: of a key that is longer than all links.
         apply(&table, Csn(6), &[b'k'; 200]);
@@ -405,8 +428,12 @@ mod tests {
         // Six of eight memtables are there, the mutable one included, and one is kept.
         assert_eq!(pressure.room_bytes, (2 << 20) - newest);
         assert_eq!(pressure.left_ns, oldest * 1_000_000_000 / SPEED_ASSUMED);
-        merger.note_speed(SPEED_BYTES_MIN - 1, 1);
-        merger.note_speed(SPEED_ASSUMED, 500_000_000);
+        let seen = |left_bytes| Seen { at_ns: merger.env.clock().monotonic_ns(), left_bytes };
+        merger.look(seen(SPEED_BYTES_MIN - 1), 0, 0);
+        let before = seen(SPEED_ASSUMED + 1);
+        env.advance(Duration::from_millis(500));
+        assert_eq!(merger.look(before, 1, 500_000_001).left_bytes, SPEED_ASSUMED + 1, "it is too early");
+        assert_eq!(merger.look(before, 1, 500_000_000).left_bytes, 1);
         let faster = merger.pressure(&table, 1 << 20);
         assert_eq!(faster.left_ns, oldest * 1_000_000_000 / (SPEED_ASSUMED / 2 * 3));
         table.index.freeze(Csn(6));
