@@ -12,8 +12,8 @@ use crate::engine::Direction;
 use crate::measurement::Limit;
 use crate::spec::Spec;
 use crate::workload::{
-    Conflicts, DeleteQueue, JobQueue, Load, Micro, MicroMix, Mix, MvccVsLock, Oltp, Order, QueueWork, Scan,
-    ScanLength, Sizes, Tpcb, Tpcc, TpccScale, Updates, Ycsb,
+    Conflicts, DeleteQueue, Distribution, JobQueue, Load, Micro, MicroMix, Mix, MvccVsLock, Oltp, Order,
+    QueueWork, Scan, ScanLength, Sizes, Tpcb, Tpcc, TpccScale, Updates, Ycsb,
 };
 
 const COMMIT_EXAMPLES: &str = "\
@@ -174,6 +174,12 @@ pub(super) enum WorkloadArgs {
     OverwriteSteady {
         #[command(flatten)]
         table: TableArgs,
+        /// Rows of a transaction.
+        #[arg(long, value_name = "ROWS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+        batch: u64,
+        /// Which rows are overwritten.
+        #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
+        distribution: Distribution,
     },
     /// Latency over time at a fixed rate, an open loop: durable overwrites of random rows, second by second.
     ///
@@ -357,9 +363,10 @@ impl WorkloadArgs {
             WorkloadArgs::TailLatency(ref args) => {
                 args.wanted(run, wanted("tail-latency", "Overwrites at a fixed rate", Vec::new()))?
             }
-            WorkloadArgs::OverwriteSteady { ref table } => {
+            WorkloadArgs::OverwriteSteady { ref table, batch, distribution } => {
                 let (rows, sizes) = table.scaled(run)?;
-                let spec = Spec::Micro(Micro { sizes, rows, mix: MicroMix::Overwrite });
+                let mix = MicroMix::Overwrite { batch, distribution };
+                let spec = Spec::Micro(Micro { sizes, rows, mix });
                 Wanted {
                     threads: &[4],
                     limit: Limit::Time(Duration::from_secs(30)),

@@ -102,7 +102,7 @@ pub(super) const FIGURES: [Figure; 4] = [
         build: |settings| {
             let peers = "fulgurite,rocksdb,leveldb,wiredtiger,lmdb,bdb,bdb-je,redb,fjall,sqlite";
             let sizes = Sizes { key_bytes: 20, value_bytes: 1000 };
-            let workload = Micro { sizes, rows: settings.rows(100_000), mix: MicroMix::Overwrite };
+            let workload = Micro { sizes, rows: settings.rows(100_000), mix: Micro::OVERWRITE };
             let data_points = vec![data_point("", Spec::Micro(workload), 4, settings.time(10.0))];
             Experiment::new(engines(peers), "fulgurite", data_points)
                 .rounds(1)

@@ -8,7 +8,7 @@ use crate::plan::Configuration;
 use crate::plot::X;
 use crate::spec::Spec;
 use crate::table::TableSpec;
-use crate::workload::{Micro, MicroMix, Sizes, Tpcb};
+use crate::workload::{Micro, Sizes, Tpcb};
 
 const LEVELS: [Level; 5] =
     [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Memory, Level::Staged];
@@ -81,7 +81,7 @@ pub(super) const FIGURES: [Figure; 4] = [
         title: "Random overwrites of 800-byte documents with and without syncs (0-latency durability: YCSB on RocksDB)",
         build: |settings| {
             let sizes = Sizes { key_bytes: 12, value_bytes: 800 };
-            let workload = Micro { sizes, rows: settings.rows(100_000), mix: MicroMix::Overwrite };
+            let workload = Micro { sizes, rows: settings.rows(100_000), mix: Micro::OVERWRITE };
             let data_points = vec![data_point("", Spec::Micro(workload), 1, settings.time(3.0))];
             Experiment::new(configurations(&["rocksdb"], "rocksdb"), "rocksdb, sync", data_points)
                 .note("the talk has a million documents; a tenth of them is here at scale 1")

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::choose::Chooser;
 use super::rows::{Random, Sizes, check_rows, expect_rows, fill, write_key};
 use super::sealed::{Seal, Writes, check_seals, expect_row, missing};
 use super::{Client, Done, Filling, Shape, Step, Workload};
@@ -48,7 +49,12 @@ pub enum MicroMix {
     ///
     /// The live bytes never change. So the size of the store on disk over time shows how much of it is garbage, and the
     /// rate shows the cost of collecting it.
-    Overwrite,
+    Overwrite {
+        /// The rows of a transaction, at least one.
+        batch: u64,
+        /// Which rows.
+        distribution: Distribution,
+    },
     /// The writes that WiscKey with a buffer in NVDIMM was measured with (Section 5.1 of that paper; Fig. 5 to 8): values
     /// of 4 KiB under random keys of 8 bytes, each a transaction of its own.
     ///
@@ -71,6 +77,15 @@ pub enum MicroMix {
         /// Whether engines must keep to their memory limit, as the paper's do.
         bounded: bool,
     },
+}
+
+/// How the rows of [`MicroMix::Overwrite`] are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+pub enum Distribution {
+    /// All of them equally likely.
+    Uniform,
+    /// As YCSB does: Zipfian with 0.99, the popular ones spread over all.
+    Zipfian,
 }
 
 /// How many operations of [`MicroMix::PageVsLog`] are updates.
@@ -111,6 +126,9 @@ impl Micro {
     pub const WISCKEY_PAIRS: u64 = 262_144;
     /// A hundredth of the pairs of FlashTKV: with a hundredth of its buffer, 20 MB, the same share of them is in memory.
     pub const PAGE_VS_LOG_PAIRS: u64 = 1_000_000;
+
+    /// Overwrites of single rows, all equally likely.
+    pub const OVERWRITE: MicroMix = MicroMix::Overwrite { batch: 1, distribution: Distribution::Uniform };
 
     /// [`MicroMix::WiscKey`] on pairs of the paper's size.
     pub fn wisckey(rows: u64, writes: u64) -> Micro {
@@ -160,7 +178,11 @@ impl Workload for Micro {
             MicroMix::Read { miss_percent } => {
                 rows_of("read", &["hit", "miss"], format!("{plain}, {miss_percent} % misses"), 0)
             }
-            MicroMix::Overwrite => rows_of("overwrite-steady", &["overwrite"], plain, row_bytes),
+            MicroMix::Overwrite { batch, distribution } => {
+                let chosen = if distribution == Distribution::Uniform { "uniform" } else { "zipfian" };
+                let about = format!("{plain}, {chosen}, {batch} rows a transaction");
+                rows_of("overwrite-steady", &["overwrite"], about, batch * row_bytes)
+            }
             MicroMix::WiscKey { writes } => {
                 let about = format!("{writes} writes over {rows} pairs, {sizes}");
                 Shape { tables: &["pairs"], ..rows_of("wisckey", &["put"], about, row_bytes) }
@@ -232,6 +254,8 @@ impl Workload for Micro {
 struct MicroClient {
     workload: Micro,
     random: Random,
+    /// Of popular rows; none: all of them are equally likely.
+    chooser: Option<Chooser>,
     writes: Writes,
     /// The next new row, and the number of threads that take turns.
     next: u64,
@@ -255,9 +279,12 @@ impl MicroClient {
     fn new(workload: Micro, thread: u32, threads: u32) -> MicroClient {
         let (number, threads) = (u64::from(thread), u64::from(threads));
         let writes = workload.work(0).unwrap_or(0);
+        let is_zipfian =
+            matches!(workload.mix, MicroMix::Overwrite { distribution: Distribution::Zipfian, .. });
         MicroClient {
             workload,
             random: Random::new(number << 32),
+            chooser: is_zipfian.then(|| Chooser::scrambled(workload.rows)),
             writes: Writes::of(thread),
             next: number,
             threads,
@@ -287,10 +314,16 @@ impl MicroClient {
             }
             MicroMix::Read { miss_percent } => self.read(session, miss_percent),
             MicroMix::WiscKey { .. } if self.left == 0 => Ok(Step::End),
-            MicroMix::Overwrite | MicroMix::WiscKey { .. } => {
-                self.left = self.left.saturating_sub(1);
+            MicroMix::WiscKey { .. } => {
+                self.left -= 1;
                 let row = self.any_row();
                 self.put(session, row)
+            }
+            MicroMix::Overwrite { batch, .. } => {
+                session.write(|open| {
+                    (0..batch).try_for_each(|_| self.overwrite(open)).map(|()| Verdict::Commit)
+                })?;
+                Ok(Step::Done(0))
             }
             MicroMix::PageVsLog { updates, .. } => {
                 let operations = [(); OPERATIONS].map(|()| self.choose(updates));
@@ -306,7 +339,18 @@ impl MicroClient {
     }
 
     fn any_row(&mut self) -> u64 {
-        self.random.below(self.workload.rows)
+        match &mut self.chooser {
+            None => self.random.below(self.workload.rows),
+            Some(chooser) => chooser.next(&mut self.random, self.workload.rows),
+        }
+    }
+
+    fn overwrite(&mut self, open: &mut dyn Transaction) -> Result<()> {
+        let row = self.any_row();
+        self.workload.write_key(&mut self.key, row);
+        self.value.resize(self.workload.sizes.value_bytes, 0);
+        Seal { row, write: self.writes.next() }.write_over(&mut self.value);
+        open.put(0, &self.key, &self.value)
     }
 
     /// A blind write of a row: an operation of the first kind.
@@ -370,9 +414,9 @@ mod tests {
         Micro { sizes: Micro::SIZES, rows, mix: MicroMix::Read { miss_percent } }
     }
 
-    fn overwrite() -> Micro {
+    fn overwrite(batch: u64, distribution: Distribution) -> Micro {
         let sizes = Sizes { key_bytes: 20, value_bytes: 1000 };
-        Micro { sizes, rows: 300, mix: MicroMix::Overwrite }
+        Micro { sizes, rows: 300, mix: MicroMix::Overwrite { batch, distribution } }
     }
 
     fn page_vs_log(updates: Updates) -> Micro {
@@ -426,16 +470,29 @@ mod tests {
 
     #[test]
     fn all_rows_are_there_after_overwrites() {
-        for threads in [1, 4] {
-            let (_, done) = Bed::checked(overwrite(), threads, 500);
+        for (threads, batch, distribution) in [(1, 1, Distribution::Uniform), (4, 7, Distribution::Zipfian)] {
+            let workload = overwrite(batch, distribution);
+            let (_, done) = Bed::checked(workload, threads, 500);
             assert_eq!(done.kinds, [500 * u64::from(threads)]);
-            assert_eq!(overwrite().live_bytes(&done), Some(300 * 1020));
+            assert_eq!(workload.live_bytes(&done), Some(300 * 1020));
+            assert_eq!(workload.shape().bytes_per_operation, batch * 1020);
         }
     }
 
     #[test]
+    fn popular_rows_are_overwritten_more_often() {
+        let most = |distribution| {
+            let mut client = MicroClient::new(overwrite(1, distribution), 0, 1);
+            let mut counts = [0; 300];
+            (0..30_000).for_each(|_| counts[client.any_row() as usize] += 1);
+            counts.into_iter().max()
+        };
+        assert!(most(Distribution::Uniform) < Some(200) && most(Distribution::Zipfian) > Some(1000));
+    }
+
+    #[test]
     fn an_overwritten_row_that_is_lost_torn_or_foreign_is_noticed() {
-        notices_damage(overwrite());
+        notices_damage(overwrite(3, Distribution::Uniform));
     }
 
     #[test]

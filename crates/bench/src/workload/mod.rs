@@ -22,7 +22,7 @@ pub use self::delete_queue::DeleteQueue;
 pub use self::job_queue::{JobQueue, Work as QueueWork};
 pub use self::linkbench::LinkBench;
 pub use self::load::{Load, Order};
-pub use self::micro::{Micro, MicroMix, Updates};
+pub use self::micro::{Distribution, Micro, MicroMix, Updates};
 pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock};
 pub use self::oltp::Oltp;
 pub use self::rows::{Sizes, count_rows, read_all};
