@@ -75,7 +75,7 @@ pub(crate) struct DiskState {
     /// The bytes of their bodies; of a leaf that was loaded an estimate: each was longer than the one before.
     pub deltas_bytes: u32,
     pub changed: Changed,
-    /// Live bytes by segment.
+    /// Live bytes by segment, ascending.
     pub counted: Vec<AccountChange>,
     /// The pass that wrote the newest record; 0 if it was loaded.
     pub pass: u64,
@@ -93,23 +93,23 @@ impl DiskState {
 
     /// The state of a node that has not changed since it was loaded from `lsn`.
     pub(crate) fn of_loaded(node: &Node, lsn: Lsn, store: &dyn NodeStore) -> DiskState {
-        let mut counted = Vec::new();
+        let mut counted = match node {
+            Node::Inner(_) => Vec::new(),
+            Node::Leaf(leaf) => count_entries(leaf),
+        };
         let (full, full_len, (deltas, deltas_bytes), changed) = match node {
             Node::Inner(inner) => (lsn, inner.loaded_len(), (0, 0), Vec::new()),
-            Node::Leaf(leaf) => {
-                count_entries(leaf, &mut counted);
-                match leaf.origin() {
-                    None => (lsn, leaf.bytes().len(), (0, 0), Vec::new()),
-                    Some(origin) => match &origin.delta {
-                        None => (origin.full, origin.full_len, (0, 0), Vec::new()),
-                        Some(delta) => {
-                            count(&mut counted, lsn.segment(), i64::from(store.node_bytes(delta.len)));
-                            let bytes = (delta.len * usize::from(delta.ordinal)).div_ceil(2) as u32;
-                            (origin.full, origin.full_len, (delta.ordinal, bytes), delta.keys.clone())
-                        }
-                    },
-                }
-            }
+            Node::Leaf(leaf) => match leaf.origin() {
+                None => (lsn, leaf.bytes().len(), (0, 0), Vec::new()),
+                Some(origin) => match &origin.delta {
+                    None => (origin.full, origin.full_len, (0, 0), Vec::new()),
+                    Some(delta) => {
+                        count(&mut counted, lsn.segment(), i64::from(store.node_bytes(delta.len)));
+                        let bytes = (delta.len * usize::from(delta.ordinal)).div_ceil(2) as u32;
+                        (origin.full, origin.full_len, (delta.ordinal, bytes), delta.keys.clone())
+                    }
+                },
+            },
         };
         let full_bytes = store.node_bytes(full_len);
         count(&mut counted, full.segment(), i64::from(full_bytes));
@@ -159,16 +159,17 @@ impl Tree {
     }
 }
 
-/// Adds `bytes` to a segment's account.
+/// Adds `bytes` to a segment's account, in a list that ascends by segment.
 pub(crate) fn count(accounts: &mut Vec<AccountChange>, segment: u32, bytes: i64) {
-    match accounts.iter_mut().find(|(own, _)| *own == segment) {
-        Some((_, live)) => *live += bytes,
-        None => accounts.push((segment, bytes)),
+    match accounts.binary_search_by_key(&segment, |(own, _)| *own) {
+        Ok(at) => accounts[at].1 += bytes,
+        Err(at) => accounts.insert(at, (segment, bytes)),
     }
 }
 
-/// Counts the values that a leaf references, and its keys and their newest values.
-pub(crate) fn count_entries(leaf: &Leaf, accounts: &mut Vec<AccountChange>) {
+/// The values that a leaf references, and its keys and their newest values, by segment, ascending.
+pub(crate) fn count_entries(leaf: &Leaf) -> Vec<AccountChange> {
+    let mut accounts = Vec::new();
     let mut data_bytes = 0;
     for entry in leaf.entries() {
         let mut value_bytes = entry.payload.len();
@@ -176,15 +177,56 @@ pub(crate) fn count_entries(leaf: &Leaf, accounts: &mut Vec<AccountChange>) {
             && let Ok(value) = OutOfLine::decode(entry.payload)
         {
             value_bytes = value.len as usize;
-            for extent in &value.extents {
-                count(accounts, extent.lsn.segment(), i64::from(extent.len));
-            }
+            let extents = value.extents.iter();
+            accounts.extend(extents.map(|extent| (extent.lsn.segment(), i64::from(extent.len))));
         }
         if !entry.is_same_key() && !entry.version_flags().is_tombstone() {
             data_bytes += (entry.key.len() + value_bytes) as i64;
         }
     }
     if data_bytes > 0 {
-        count(accounts, DATA_ACCOUNT, data_bytes);
+        accounts.push((DATA_ACCOUNT, data_bytes));
+    }
+    accounts.sort_unstable_by_key(|(segment, _)| *segment);
+    accounts.dedup_by(|later, first| {
+        let is_same = later.0 == first.0;
+        first.1 += if is_same { later.1 } else { 0 };
+        is_same
+    });
+    accounts
+}
+
+/// What changes from the accounts `old` to `new`, both ascending by segment: most of a leaf's values stay where they are.
+pub(crate) fn differences(
+    old: &[AccountChange],
+    new: &[AccountChange],
+) -> impl Iterator<Item = AccountChange> {
+    let (mut old, mut new) = (old.iter().copied().peekable(), new.iter().copied().peekable());
+    std::iter::from_fn(move || {
+        let segments = [old.peek(), new.peek()].map(|next| next.map(|(segment, _)| *segment));
+        let segment = segments.into_iter().flatten().min()?;
+        let is_of = |(own, _): &AccountChange| *own == segment;
+        let before = old.next_if(is_of).map_or(0, |(_, bytes)| bytes);
+        let after = new.next_if(is_of).map_or(0, |(_, bytes)| bytes);
+        Some((segment, after - before))
+    })
+    .filter(|(_, bytes)| *bytes != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_ascend_and_only_what_differs_is_named() {
+        let mut accounts = Vec::new();
+        [(5, 1), (2, 10), (5, 2), (9, 3)]
+            .iter()
+            .for_each(|(segment, bytes)| count(&mut accounts, *segment, *bytes));
+        assert_eq!(accounts, [(2, 10), (5, 3), (9, 3)]);
+        let differing = |old: &[_], new: &[_]| differences(old, new).collect::<Vec<_>>();
+        assert_eq!(differing(&accounts, &[(1, 7), (2, 10), (5, 1)]), [(1, 7), (5, -2), (9, -3)]);
+        assert_eq!(differing(&accounts, &accounts), []);
+        assert_eq!(differing(&[], &accounts), accounts);
     }
 }

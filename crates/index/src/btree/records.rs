@@ -55,9 +55,7 @@ impl Tree {
             let key = leaf.entry(0).key.to_vec();
             return Err(IndexError::LeafTooLong { table: self.nodes.table, key, bytes, bytes_max });
         }
-        let mut counted = Vec::new();
-        count_entries(leaf, &mut counted);
-        Ok(Written { due, ..self.write_whole(NodeKind::Leaf, leaf.bytes(), counted, pass)? })
+        Ok(Written { due, ..self.write_whole(NodeKind::Leaf, leaf.bytes(), count_entries(leaf), pass)? })
     }
 
     fn write_whole(
@@ -100,8 +98,7 @@ impl Tree {
             return Ok(None);
         }
         let lsn = self.write(NodeKind::LeafDelta, &delta.body, pass)?;
-        let mut counted = Vec::new();
-        count_entries(leaf, &mut counted);
+        let mut counted = count_entries(leaf);
         count(&mut counted, last.full.segment(), i64::from(last.full_bytes));
         let bytes = self.nodes.store.node_bytes(delta.body.len());
         count(&mut counted, lsn.segment(), i64::from(bytes));

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, Lsn};
 
 use super::account::{Changed, push_key};
-use super::node::entry::Stamped;
 use super::node::format::{Fences, Header, stored_fences};
 use super::node::leaf::Leaf;
-use super::node::leaf_writer::{Fill, LeafWriter};
 use super::options::DeltaShape;
 use super::slot::{DIRTY, DIRTY_BELOW, Node, OUTDATED, Slot};
 use super::tree::Tree;
@@ -21,20 +19,7 @@ impl Tree {
         let (above, slot, node) = self.slots_to(key, 0)?;
         let Node::Leaf(leaf) = node else { return Ok(false) };
         let Some((index, payload)) = moved(&leaf, key, csn, from, to) else { return Ok(false) };
-        let group = leaf.group(key);
-        let versions: Vec<Stamped<'_>> = group
-            .clone()
-            .map(|own| {
-                let version = leaf.entry(own).stamped();
-                if own == index { Stamped { payload: &payload, ..version } } else { version }
-            })
-            .collect();
-        let mut writer = LeafWriter::new(self.nodes.table, usize::MAX / 1024);
-        writer.begin(leaf.fences().lower);
-        writer.copy(&leaf, 0..group.start);
-        writer.push(key, &versions);
-        writer.copy(&leaf, group.end..leaf.count());
-        let rebuilt = writer.finish(leaf.fences().upper, Fill::Even).pop().expect("there is a leaf").leaf;
+        let rebuilt = leaf.with_payload(index, &payload);
         let mut touched = Vec::new();
         push_key(&mut touched, key);
         self.replace(&slot, Node::leaf(rebuilt, &self.nodes.residency), Some(&touched));

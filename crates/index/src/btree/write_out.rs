@@ -40,7 +40,7 @@ use std::sync::atomic::Ordering;
 use fulgurite_types::Lsn;
 use fulgurite_types::sync::yield_now;
 
-use super::account::{Changed, DiskState};
+use super::account::{Changed, DiskState, differences};
 use super::node::inner::Inner;
 use super::pick::{Named, Picked};
 use super::records::Written;
@@ -63,6 +63,10 @@ impl Pending {
         for (segment, bytes) in changes {
             *self.0.entry(*segment).or_default() -= bytes;
         }
+    }
+
+    fn replace(&mut self, old: &[AccountChange], new: &[AccountChange]) {
+        differences(old, new).for_each(|change| self.add(&[change]));
     }
 
     fn add_all(&mut self, later: Pending) {
@@ -156,14 +160,12 @@ impl Maintenance {
     }
 
     fn set_record(&mut self, picked: &Picked, record: &Written, disk: DiskState) {
-        let changes = self.changes();
-        changes.add(&disk.counted);
         picked.slot.set_lsn(record.lsn);
         picked.slot.set_due(record.due);
         picked.slot.set_full(disk.full);
-        if let Some(last) = picked.slot.disk().replace(Box::new(disk)) {
-            changes.subtract(&last.counted);
-        }
+        let mut own = picked.slot.disk();
+        self.changes().replace(own.as_ref().map_or(&[], |last| &last.counted), &disk.counted);
+        *own = Some(Box::new(disk));
     }
 
     /// The records of all nodes that the end of a pass picked were written: its report counts them instead of those that

@@ -123,6 +123,30 @@ impl Leaf {
         leaf
     }
 
+    /// The same leaf with another payload of an entry, which is as long as that one.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(crate) fn with_payload(&self, index: usize, payload: &[u8]) -> Leaf {
+        let (entry, end) = Entry::decode(self.heap(), self.start(index)).expect("entries were validated");
+        assert_eq!(entry.payload.len(), payload.len(), "an entry keeps its length");
+        let end = self.heap_at as usize + end;
+        let mut bytes = self.bytes.clone();
+        bytes[end - payload.len()..end].copy_from_slice(payload);
+        let Leaf { heap_at, slots_at, count, prefix_len, max_csn, may_be_pruned, .. } = *self;
+        Leaf {
+            bytes,
+            heap_at,
+            slots_at,
+            count,
+            prefix_len,
+            max_csn,
+            may_be_pruned,
+            origin: None,
+            charge: None,
+        }
+    }
+
     /// The empty leaf of an empty tree.
     pub(crate) fn empty(table: TableId) -> Leaf {
         Leaf::build(table, Fences::ROOT, &[], &[], 0)
