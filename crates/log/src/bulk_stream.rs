@@ -322,12 +322,14 @@ impl BulkStream {
 pub enum Apart {
     /// Values that were moved have survived some time already, and live longer than what is new.
     MovedValues,
+    /// Those that were moved more than once longer still.
+    MovedAgain,
     /// A leaf delta record lives until the next one of its leaf.
     LeafDeltas,
 }
 
 impl Apart {
-    pub(crate) const COUNT: usize = 2;
+    pub(crate) const COUNT: usize = 3;
 }
 
 /// A record of the bulk stream, verified.

@@ -43,7 +43,7 @@ impl Log {
 
     /// Appends bytes of the value that commit `csn` gave to a key, which are somewhere else in the log, too. Returns the
     /// LSN of the bytes. Takes nothing of the files that the log keeps for checkpoints on a full disk. With `apart` it goes to a
-    /// segment with nothing but such values, which is one more that is open.
+    /// segment with nothing but such records, which is one more that is open.
     ///
     /// # Errors
     /// As [`Log::append_bulk`].
@@ -52,13 +52,12 @@ impl Log {
         owner: ValueOwner<'_>,
         csn: Csn,
         bytes: &[u8],
-        apart: bool,
+        apart: Option<Apart>,
     ) -> Result<Lsn, LogError> {
         let pieces = [bytes, &owner.after_moved(csn)];
-        let lsn = if apart {
-            self.append_bulk_apart(Apart::MovedValues, BulkKind::MovedValue, &pieces)?
-        } else {
-            self.append_bulk_beside_reserve(BulkKind::MovedValue, &pieces)?
+        let lsn = match apart {
+            Some(apart) => self.append_bulk_apart(apart, BulkKind::MovedValue, &pieces)?,
+            None => self.append_bulk_beside_reserve(BulkKind::MovedValue, &pieces)?,
         };
         Ok(lsn.advance(BULK_HEADER_BYTES))
     }

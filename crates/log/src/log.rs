@@ -175,7 +175,7 @@ impl Log {
         let shared = Arc::new(Shared::new(env, database, at.epoch, options));
         let segments = Arc::new(segments);
         let bulk = Arc::new(BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
-        let apart = [(); 2].map(|()| BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
+        let apart = [(); Apart::COUNT].map(|()| BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
         let stream = Arc::new(CommitStream::new(
             Arc::clone(&shared),
             Arc::clone(&segments),

@@ -25,7 +25,9 @@ use std::sync::Arc;
 
 use fulgurite_index::btree::table_of_node;
 use fulgurite_index::{Base, LoadFor, OutOfLine};
-use fulgurite_log::{CommitLog, OwnedBytes, ScanItem, ScanProblem, ValueOwner, visit_segment};
+use fulgurite_log::{
+    Apart, BulkKind, CommitLog, OwnedBytes, ScanItem, ScanProblem, ValueOwner, visit_segment,
+};
 use fulgurite_types::sync::yield_now;
 use fulgurite_types::{Csn, Lsn, TableId, seal_checksum, value_checksum};
 
@@ -83,6 +85,8 @@ struct ValueAt<'b> {
     key: &'b [u8],
     lsn: Lsn,
     bytes: &'b [u8],
+    /// It was moved to where it is.
+    was_moved: bool,
 }
 
 /// The collection of one checkpoint.
@@ -270,7 +274,8 @@ impl<'c> Collection<'c> {
                     // A chunk without an owner is of operations, or older than garbage collection.
                     if let Ok(Some(owned)) = OwnedBytes::decode(header.kind, body) {
                         let (ValueOwner { table, key }, lsn) = (owned.owner, owned.lsn(header.lsn));
-                        values.push(ValueAt { table, key, lsn, bytes: &body[owned.range] });
+                        let was_moved = header.kind == BulkKind::MovedValue;
+                        values.push(ValueAt { table, key, lsn, bytes: &body[owned.range], was_moved });
                     }
                 }
                 _ => {}
@@ -328,7 +333,8 @@ impl<'c> Collection<'c> {
         }
         let owner = ValueOwner { table: table.id, key };
         let is_plenty = self.checkpointer.shared.room.is_plenty();
-        let to = log.append_moved(owner, csn, bytes, is_plenty).or_error()?;
+        let apart = if found.was_moved { Apart::MovedAgain } else { Apart::MovedValues };
+        let to = log.append_moved(owner, csn, bytes, is_plenty.then_some(apart)).or_error()?;
         self.checkpointer.shared.hooks.reached("value copied");
         // If the version was pruned since, the copy is dead.
         tree.relocate(key, csn, lsn, to).or_error()?;
@@ -374,7 +380,7 @@ fn note_operations<'b>(values: &mut Vec<ValueAt<'b>>, body_lsn: Lsn, body: &'b [
             && !value.is_empty()
         {
             let lsn = body_lsn.advance((end - value.len()) as u32);
-            values.push(ValueAt { table, key, lsn, bytes: value });
+            values.push(ValueAt { table, key, lsn, bytes: value, was_moved: false });
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::support::*;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{
-    BULK_HEADER_BYTES, BulkKind, Log, LogError, ReplayFrom, ScanItem, Stream, ValueOwner, scan_segment,
+    Apart, BULK_HEADER_BYTES, BulkKind, Log, LogError, ReplayFrom, ScanItem, Stream, ValueOwner, scan_segment,
 };
 use fulgurite_types::{Csn, Lsn, TableId};
 use std::sync::{Arc, mpsc};
@@ -60,8 +60,8 @@ fn moved_values_are_in_segments_of_their_own_and_synced_with_the_others() {
     let log = create(&env);
     let owner = ValueOwner { table: TableId(1), key: b"key" };
     let node = log.append_bulk(BulkKind::LeafNode, &[b"node"]).expect("there is room");
-    let apart = log.append_moved(owner, Csn(3), b"apart", true).expect("there is room");
-    let beside = log.append_moved(owner, Csn(3), b"beside", false).expect("there is room");
+    let apart = log.append_moved(owner, Csn(3), b"apart", Some(Apart::MovedValues)).expect("there is room");
+    let beside = log.append_moved(owner, Csn(3), b"beside", None).expect("there is room");
     assert_eq!((node.segment() == apart.segment(), node.segment()), (false, beside.segment()));
     assert_eq!(log.read_bytes(apart, 5).expect("it is in the buffer"), b"apart");
     let boundary = log.bulk_boundary();
@@ -74,7 +74,7 @@ fn moved_values_are_in_segments_of_their_own_and_synced_with_the_others() {
     assert_eq!(log.read_bulk(node).expect("it was synced").body, b"node");
     let boundary = log.bulk_boundary();
     assert!([node, apart].iter().all(|lsn| boundary.is_after(lsn.segment())), "neither grows any more");
-    let next = log.append_moved(owner, Csn(3), b"next", true).expect("there is room");
+    let next = log.append_moved(owner, Csn(3), b"next", Some(Apart::MovedValues)).expect("there is room");
     assert!(!boundary.is_after(next.segment()), "it was made after the boundary");
 }
 
