@@ -10,7 +10,7 @@ use crate::collection::Collected;
 use crate::space::Space;
 use crate::space::view::{SpaceStats, Viewed};
 
-/// The last error of maintenance: of merging, of eviction, of a checkpoint, of freeing segments, or of asking for the free space.
+/// The last error of maintenance: of merging, of eviction, of a checkpoint, of purging, of freeing segments, or of asking for the free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceError {
@@ -89,6 +89,8 @@ pub(crate) struct Progress {
     pub checkpointing: Failures,
     /// Of writing leaves to evict them.
     pub evicting: Failures,
+    /// Of purging what range tombstones hide.
+    pub purging: Failures,
 }
 
 /// The failures of rounds of one kind of work.
@@ -106,7 +108,8 @@ impl Progress {
 
     /// The last error; one of work that still fails, if there is one.
     pub fn last_error(&self) -> Option<MaintenanceError> {
-        let errors = [&self.merging, &self.checkpointing, &self.evicting].map(Failures::last);
+        let kinds = [&self.merging, &self.checkpointing, &self.evicting, &self.purging];
+        let errors = kinds.map(Failures::last);
         errors.into_iter().flatten().max_by_key(|error| (error.rounds > 0, error.at_ms))
     }
 }

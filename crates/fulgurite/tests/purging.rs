@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -192,6 +193,49 @@ fn a_deleted_range_leaves_the_disk_of_an_idle_database() {
         pass(&env, &db, HOUR);
         assert!(db.stats().checkpoints <= checkpoints + 2, "it goes on without an end");
     }
+}
+
+/// Flips a bit of the first byte wherever `bytes` are on the disk; returns how often.
+fn flip_all(env: &SimEnv, bytes: &[u8]) -> usize {
+    let flip_in = |path: &Path| {
+        // A segment that is not used any more may be gone meanwhile.
+        let Ok(file) = env.read_raw(path) else { return 0 };
+        let found = (0..file.len()).filter(|at| file[*at..].starts_with(bytes));
+        found.map(|at| env.corrupt(path, at as u64, |byte| *byte ^= 1).unwrap()).count()
+    };
+    env.list_raw().iter().map(|(path, _)| flip_in(path)).sum()
+}
+
+/// A leaf that cannot be read keeps its range tombstone; checkpoints end, other tables are purged, and it is tried again later.
+#[test]
+fn an_unreadable_leaf_under_a_deleted_range_stops_nothing_else() {
+    const MARK: &[u8] = b"this row is in the leaf that is damaged";
+    let env = SimEnv::new(1);
+    let db = common::open_as(env.clone(), options(true)).unwrap();
+    let tables = ["t", "other"].map(|name| db.table(name).unwrap());
+    for table in &tables {
+        (0..ROWS).for_each(|n| _ = table.put(key(n), [1; 100]).unwrap());
+    }
+    tables[0].put(key(ROWS / 2), MARK).unwrap();
+    drop(tables);
+    db.close().unwrap();
+    assert!(flip_all(&env, MARK) > 0);
+    let db = common::open_as(env.clone(), options(true)).unwrap();
+    let tables = ["t", "other"].map(|name| db.table(name).unwrap());
+    let before = live(&db);
+    tables.iter().for_each(|table| _ = table.delete_range(..).unwrap());
+    pass(&env, &db, Duration::from_secs(300));
+    assert!(live(&db) < before * 4 / 5, "{before} bytes, then {}", live(&db));
+    let error = db.stats().maintenance_error.expect("the leaf was not read");
+    assert!(error.rounds == 1 && error.what.contains("checksum"), "{error:?}");
+    let checkpoints = db.stats().checkpoints;
+    pass(&env, &db, Duration::from_secs(240));
+    assert!(db.stats().checkpoints <= checkpoints + 2, "it was tried again and again");
+    assert!(flip_all(&env, &[&[MARK[0] ^ 1], &MARK[1..]].concat()) > 0, "the leaf is gone");
+    pass(&env, &db, HOUR);
+    assert!(live(&db) < before / 10, "{before} bytes, then {}", live(&db));
+    assert_eq!(db.stats().maintenance_error.map(|error| error.rounds), Some(0));
+    tables.iter().for_each(|table| check(&db, table, 0));
 }
 
 fn open_real(dir: &tempfile::TempDir) -> (Database, Table) {

@@ -287,7 +287,8 @@ impl Checkpointer {
         reads.end_old();
         let newest = pipeline.visible();
         let oldest = reads.snapshots.open().0.first().copied().filter(|oldest| *oldest < newest);
-        !is_first && tables.active().all().iter().any(|table| self.purges.has_work(table, oldest, newest))
+        !is_first
+            && tables.active().all().iter().any(|table| self.purges.has_work(table, oldest, newest, now_ns))
     }
 
     /// Whether so many chunks of large values were written that the values before them are to be freed. Replay reads none of them,
@@ -537,16 +538,44 @@ impl Checkpointer {
         let mut records_written = 0;
         for (estimate, table) in estimated {
             self.chain.note(table.id);
-            let reads = &*self.shared.reads;
             self.merge(table, at.covered, merger)?;
-            let rules = reads.prune_rules(table);
-            let purges = &mut self.purges;
-            purge_time.spend(merger, |goes_on| purges.purge(table, &rules, at.covered, goes_on))?;
+            self.purge(table, at.covered, &purge_time, merger)?;
             self.leave(table, &leaving);
             pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;
         }
         Ok(records_written + self.clean(at, &mut pacer))
+    }
+
+    /// Purges what range tombstones of a table hide. If a leaf cannot be read, the tombstone stays, and the checkpoint goes on: it was
+    /// to free what is dead, and the log behind it.
+    fn purge(
+        &mut self,
+        table: &TableState,
+        boundary: Csn,
+        time: &PurgeTime<'_>,
+        merger: &Merger,
+    ) -> Result<()> {
+        let Shared { env, reads, progress, .. } = &self.shared;
+        let now_ns = env.clock().monotonic_ns();
+        if self.purges.is_put_off(table.id, now_ns) {
+            return Ok(());
+        }
+        let rules = reads.prune_rules(table);
+        let purges = &mut self.purges;
+        let outcome = time.spend(merger, |goes_on| purges.purge(table, &rules, boundary, goes_on));
+        let error = match outcome {
+            Err(Error::Closed) => return outcome,
+            Err(error) => {
+                purges.put_off(table.id, now_ns);
+                Some(error)
+            }
+            Ok(()) => None,
+        };
+        if error.is_some() || !purges.is_any_put_off(now_ns) {
+            progress.purging.round_ended(error.as_ref(), || env.clock().wall_ms());
+        }
+        Ok(())
     }
 
     /// Merges the memtables of a table up to the boundary. Where the leaves that they make dirty exceed the memory, and eviction found no

@@ -3,6 +3,8 @@
 //! A checkpoint purges for a second, or a quarter of what the one before took, and the next one goes on: while it purges, the log
 //! grows, and what a checkpoint has purged it frees when it ends. A purge that goes on makes the next checkpoint due. It needs nothing on disk: leaves that were purged
 //! are gone, so that one that begins anew after an opening comes by them soon.
+//!
+//! Where a leaf cannot be read, the tombstone stays, checkpoints do without its purge, and it is tried again later.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,6 +24,9 @@ const PURGE_NS: u64 = 1_000_000_000;
 /// ... and this part of the time that the one before took.
 const PURGE_SHARE: u64 = 4;
 
+/// A purge that failed is tried again after so long, in nanoseconds.
+const AGAIN_NS: u64 = 600_000_000_000;
+
 /// The purges of range tombstones by earlier checkpoints, of the tables that have any: it is asked in each round.
 #[derive(Default)]
 pub(super) struct Purges(BTreeMap<TableId, OfTable>);
@@ -31,6 +36,8 @@ struct OfTable {
     /// Ascending.
     ended: Vec<Purge>,
     running: Option<Running>,
+    /// The last one failed, and none begins before this time of the monotonic clock.
+    put_off_until_ns: u64,
 }
 
 /// The checkpoint that covers `covered` has purged every version that range tombstones at or below `up_to` hide.
@@ -85,13 +92,31 @@ impl Purges {
         self.0.values().any(|table| table.running.is_some())
     }
 
-    /// Whether a checkpoint up to the newest commit would purge something of a table, or drop range tombstones of it. `oldest`:
+    /// Whether a checkpoint up to the newest commit would purge something of a table now, or drop range tombstones of it. `oldest`:
     /// the oldest snapshot, if it is older than that.
-    pub fn has_work(&self, table: &TableState, oldest: Option<Csn>, newest: Csn) -> bool {
+    pub fn has_work(&self, table: &TableState, oldest: Option<Csn>, newest: Csn, now_ns: u64) -> bool {
         let is_earlier = |purges: &OfTable| purges.ended.iter().any(|purge| purge.covered < newest);
         let can_drop = oldest.is_none() && self.0.get(&table.id).is_some_and(is_earlier);
         let oldest = oldest.unwrap_or(newest);
-        can_drop || !table.index.range_deletes().list(self.purged_up_to(table), oldest).is_empty()
+        let has_fresh = || !table.index.range_deletes().list(self.purged_up_to(table), oldest).is_empty();
+        can_drop || (!self.is_put_off(table.id, now_ns) && has_fresh())
+    }
+
+    /// Whether the last purge of a table failed, not long ago.
+    pub fn is_put_off(&self, table: TableId, now_ns: u64) -> bool {
+        self.0.get(&table).is_some_and(|purges| now_ns < purges.put_off_until_ns)
+    }
+
+    /// Whether that is so of any table.
+    pub fn is_any_put_off(&self, now_ns: u64) -> bool {
+        self.0.values().any(|purges| now_ns < purges.put_off_until_ns)
+    }
+
+    /// A purge of a table failed: another one begins anew later.
+    pub fn put_off(&mut self, table: TableId, now_ns: u64) {
+        let purges = self.0.entry(table).or_default();
+        purges.running = None;
+        purges.put_off_until_ns = now_ns + AGAIN_NS;
     }
 
     /// Purges the versions that range tombstones hide, for the checkpoint that covers `boundary`, while it `goes_on`. All versions at
@@ -125,6 +150,7 @@ impl Purges {
         }
         purges.ended.push(Purge { up_to: running.up_to, covered: boundary });
         purges.running = None;
+        purges.put_off_until_ns = 0;
         Ok(())
     }
 
@@ -133,7 +159,7 @@ impl Purges {
         let Some(purges) = self.0.get_mut(&table.id) else { return false };
         let earlier = purges.ended.partition_point(|purge| purge.covered < boundary);
         let newest = purges.ended.drain(..earlier).next_back();
-        if purges.ended.is_empty() && purges.running.is_none() {
+        if purges.ended.is_empty() && purges.running.is_none() && purges.put_off_until_ns == 0 {
             self.0.remove(&table.id);
         }
         newest.inspect(|newest| table.index.range_deletes().drop_up_to(newest.up_to)).is_some()
@@ -189,7 +215,9 @@ mod tests {
         let deleted = db.stats().visible;
         let tombstones = || table.state.index.range_deletes().links();
         let mut checkpointer = engine.checkpointer.lock();
-        assert!(checkpointer.purges.has_work(&table.state, None, deleted) && !checkpointer.purges.goes_on());
+        assert!(
+            checkpointer.purges.has_work(&table.state, None, deleted, 0) && !checkpointer.purges.goes_on()
+        );
         let steps = Cell::new(0);
         let two_steps = || steps.replace(steps.get() + 1) % 3 != 2;
         let mut turns = 0;
@@ -212,7 +240,7 @@ mod tests {
         }
         assert!(turns > 5, "{turns}");
         assert!(
-            checkpointer.purges.has_work(&table.state, None, deleted),
+            checkpointer.purges.has_work(&table.state, None, deleted, 0),
             "versions that this snapshot saw are left"
         );
         drop(checkpointer);
@@ -224,7 +252,7 @@ mod tests {
         db.checkpoint().unwrap();
         assert_eq!((rows(&table), tombstones()), (2_002, 0));
         assert!(live() < loaded / 5, "{} of {loaded} bytes", live());
-        assert!(!engine.checkpointer.lock().purges.has_work(&table.state, None, db.stats().visible));
+        assert!(!engine.checkpointer.lock().purges.has_work(&table.state, None, db.stats().visible, 0));
         drop(table);
         db.close().unwrap();
         let db = open();
