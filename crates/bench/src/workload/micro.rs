@@ -181,7 +181,10 @@ impl Workload for Micro {
             MicroMix::Overwrite { batch, distribution } => {
                 let chosen = if distribution == Distribution::Uniform { "uniform" } else { "zipfian" };
                 let about = format!("{plain}, {chosen}, {batch} rows a transaction");
-                rows_of("overwrite-steady", &["overwrite"], about, batch * row_bytes)
+                Shape {
+                    is_steady: true,
+                    ..rows_of("overwrite-steady", &["overwrite"], about, batch * row_bytes)
+                }
             }
             MicroMix::WiscKey { writes } => {
                 let about = format!("{writes} writes over {rows} pairs, {sizes}");
