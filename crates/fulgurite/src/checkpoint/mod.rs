@@ -544,6 +544,9 @@ impl Checkpointer {
             pacer.begin_table(estimate, table.index.base().dirty_bytes());
             records_written += self.write_out(table, &mut pacer)?;
         }
+        if !self.purges.are_failing() {
+            self.shared.progress.purging.round_ended(None, || env.clock().wall_ms());
+        }
         Ok(records_written + self.clean(at, &mut pacer))
     }
 
@@ -564,16 +567,12 @@ impl Checkpointer {
         let rules = reads.prune_rules(table);
         let purges = &mut self.purges;
         let outcome = time.spend(merger, |goes_on| purges.purge(table, &rules, boundary, goes_on));
-        let error = match outcome {
-            Err(Error::Closed) => return outcome,
-            Err(error) => {
-                purges.put_off(table.id, now_ns);
-                Some(error)
+        if let Err(error) = outcome {
+            if matches!(error, Error::Closed) {
+                return Err(error);
             }
-            Ok(()) => None,
-        };
-        if error.is_some() || !purges.is_any_put_off(now_ns) {
-            progress.purging.round_ended(error.as_ref(), || env.clock().wall_ms());
+            purges.put_off(table.id, &error, now_ns);
+            progress.purging.round_ended(Some(&error), || env.clock().wall_ms());
         }
         Ok(())
     }

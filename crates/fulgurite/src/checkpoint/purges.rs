@@ -14,18 +14,20 @@ use fulgurite_index::PruneRules;
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_types::{Csn, KeySpan, TableId};
 
-use crate::Result;
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::merger::Merger;
+use crate::{Error, Result};
 
 /// How long one checkpoint purges at least, in nanoseconds, if there is so much to purge, ...
 const PURGE_NS: u64 = 1_000_000_000;
 /// ... and this part of the time that the one before took.
 const PURGE_SHARE: u64 = 4;
 
-/// A purge that failed is tried again after so long, in nanoseconds.
+/// A purge that found damage is tried again after so long, in nanoseconds, ...
 const AGAIN_NS: u64 = 600_000_000_000;
+/// ... and one that failed otherwise, because the next one may succeed.
+const SOON_NS: u64 = 30_000_000_000;
 
 /// The purges of range tombstones by earlier checkpoints, of the tables that have any: it is asked in each round.
 #[derive(Default)]
@@ -107,16 +109,17 @@ impl Purges {
         self.0.get(&table).is_some_and(|purges| now_ns < purges.put_off_until_ns)
     }
 
-    /// Whether that is so of any table.
-    pub fn is_any_put_off(&self, now_ns: u64) -> bool {
-        self.0.values().any(|purges| now_ns < purges.put_off_until_ns)
-    }
-
     /// A purge of a table failed: another one begins anew later.
-    pub fn put_off(&mut self, table: TableId, now_ns: u64) {
+    pub fn put_off(&mut self, table: TableId, error: &Error, now_ns: u64) {
         let purges = self.0.entry(table).or_default();
         purges.running = None;
-        purges.put_off_until_ns = now_ns + AGAIN_NS;
+        let after_ns = if matches!(error, Error::Damaged(_)) { AGAIN_NS } else { SOON_NS };
+        purges.put_off_until_ns = now_ns + after_ns;
+    }
+
+    /// Whether the last purge of any table failed.
+    pub fn are_failing(&self) -> bool {
+        self.0.values().any(|purges| purges.put_off_until_ns != 0)
     }
 
     /// Purges the versions that range tombstones hide, for the checkpoint that covers `boundary`, while it `goes_on`. All versions at

@@ -113,6 +113,7 @@ impl DiskState {
         };
         let full_bytes = store.node_bytes(full_len);
         count(&mut counted, full.segment(), i64::from(full_bytes));
+        counted.shrink_to_fit();
         let changed = Changed::Keys(changed);
         DiskState { full, full_bytes, deltas, deltas_bytes, changed, counted, pass: 0 }
     }
