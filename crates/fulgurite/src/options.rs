@@ -37,7 +37,7 @@ pub struct Options {
     /// figure makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables,
     /// and the bytes of eight. `None`: a sixteenth of the database's live bytes on disk, so that a merge changes several rows of
     /// a leaf; at least 16 MiB (or a thirty-second of the memory budget), at most a sixteenth of the budget and half of
-    /// `checkpoint_log_bytes`; the least where the data does not fit into the budget.
+    /// `checkpoint_log_bytes`; the least where there is little room on the disk.
     /// From 64 KiB to 64 GiB. Default `None`.
     pub memtable_bytes_max: Option<usize>,
     /// A checkpoint is to be done when the log has grown by this many bytes since the last one began; the log that opening

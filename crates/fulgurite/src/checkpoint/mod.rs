@@ -47,9 +47,8 @@ use crate::error::{OrError, readable};
 use crate::files::Files;
 use crate::hooks::Hooks;
 use crate::memory_charge::MemoryCharge;
-use crate::merger::{Horizon, Merger, Stillness};
+use crate::merger::{Merger, Stillness};
 use crate::progress::Progress;
-use crate::purging::PAUSE;
 use crate::reads::Reads;
 use crate::space::accounts::Written;
 use crate::space::room::Room;
@@ -269,26 +268,6 @@ impl Checkpointer {
             || self.dead_are_due()
             || self.collection_goes_on()
             || self.purges_are_due()
-    }
-
-    /// Whether range tombstones have something left to purge, or can be dropped. Looks now and then, unless a purge goes on.
-    fn purges_are_due(&self) -> bool {
-        if self.purges.goes_on() {
-            return true;
-        }
-        let Shared { env, tables, reads, pipeline, .. } = &self.shared;
-        let now_ns = env.clock().monotonic_ns();
-        if tables.memory().tombstone_bytes() == 0 || now_ns < self.look_at_ranges_ns.get() {
-            return false;
-        }
-        // Not at once: range deletes that come one after the other are purged together.
-        let is_first = self.look_at_ranges_ns.replace(now_ns + PAUSE.as_nanos() as u64) == 0;
-        // Nothing else ends old readers while nothing is committed.
-        reads.end_old();
-        let newest = pipeline.visible();
-        let oldest = reads.snapshots.open().0.first().copied().filter(|oldest| *oldest < newest);
-        !is_first
-            && tables.active().all().iter().any(|table| self.purges.has_work(table, oldest, newest, now_ns))
     }
 
     /// Whether so many chunks of large values were written that the values before them are to be freed. Replay reads none of them,
@@ -550,33 +529,6 @@ impl Checkpointer {
         Ok(records_written + self.clean(at, &mut pacer))
     }
 
-    /// Purges what range tombstones of a table hide. If a leaf cannot be read, the tombstone stays, and the checkpoint goes on: it was
-    /// to free what is dead, and the log behind it.
-    fn purge(
-        &mut self,
-        table: &TableState,
-        boundary: Csn,
-        time: &PurgeTime<'_>,
-        merger: &Merger,
-    ) -> Result<()> {
-        let Shared { env, reads, progress, .. } = &self.shared;
-        let now_ns = env.clock().monotonic_ns();
-        if self.purges.is_put_off(table.id, now_ns) {
-            return Ok(());
-        }
-        let rules = reads.prune_rules(table);
-        let purges = &mut self.purges;
-        let outcome = time.spend(merger, |goes_on| purges.purge(table, &rules, boundary, goes_on));
-        if let Err(error) = outcome {
-            if matches!(error, Error::Closed) {
-                return Err(error);
-            }
-            purges.put_off(table.id, &error, now_ns);
-            progress.purging.round_ended(Some(&error), || env.clock().wall_ms());
-        }
-        Ok(())
-    }
-
     /// Merges the memtables of a table up to the boundary. Where the leaves that they make dirty exceed the memory, and eviction found no
     /// room on the disk for such leaves, the checkpoint would find none either: it fails before more are dirty (INV-MEM-2).
     fn merge(&self, table: &TableState, boundary: Csn, merger: &Merger) -> Result<()> {
@@ -693,20 +645,6 @@ impl Checkpointer {
             dirty_bytes: tables.dirty_bytes(),
             is_short_of_space: room.is_short(),
             has_unflushed: pipeline.stable() < pipeline.newest(),
-        }
-    }
-
-    /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`
-    /// (INV-CKPT-3).
-    fn drop_range_deletes(&mut self, tables: &[Arc<TableState>], boundary: Csn) {
-        let (snapshots, _) = self.shared.reads.snapshots.open();
-        if self.purges.is_empty() || snapshots.first().is_some_and(|&oldest| oldest < boundary) {
-            return;
-        }
-        for table in tables.iter().filter(|table| !table.index.range_deletes().is_empty()) {
-            if self.purges.drop_purged(table, boundary) {
-                self.chain.note(table.id);
-            }
         }
     }
 

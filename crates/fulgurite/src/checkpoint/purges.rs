@@ -8,15 +8,18 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fulgurite_env::Env;
 use fulgurite_index::PruneRules;
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_types::{Csn, KeySpan, TableId};
 
+use super::{Checkpointer, Shared};
 use crate::catalog::TableState;
 use crate::error::OrError;
-use crate::merger::Merger;
+use crate::merger::{Horizon, Merger};
+use crate::purging::PAUSE;
 use crate::{Error, Result};
 
 /// How long one checkpoint purges at least, in nanoseconds, if there is so much to purge, ...
@@ -174,6 +177,69 @@ impl Purges {
     }
 }
 
+impl Checkpointer {
+    /// Whether range tombstones have something left to purge, or can be dropped. Looks now and then, unless a purge goes on.
+    pub(super) fn purges_are_due(&self) -> bool {
+        if self.purges.goes_on() {
+            return true;
+        }
+        let Shared { env, tables, reads, pipeline, .. } = &self.shared;
+        let now_ns = env.clock().monotonic_ns();
+        if tables.memory().tombstone_bytes() == 0 || now_ns < self.look_at_ranges_ns.get() {
+            return false;
+        }
+        // Not at once: range deletes that come one after the other are purged together.
+        let is_first = self.look_at_ranges_ns.replace(now_ns + PAUSE.as_nanos() as u64) == 0;
+        // Nothing else ends old readers while nothing is committed.
+        reads.end_old();
+        let newest = pipeline.visible();
+        let oldest = reads.snapshots.open().0.first().copied().filter(|oldest| *oldest < newest);
+        !is_first
+            && tables.active().all().iter().any(|table| self.purges.has_work(table, oldest, newest, now_ns))
+    }
+
+    /// Purges what range tombstones of a table hide. If a leaf cannot be read, the tombstone stays, and the checkpoint goes on: it was
+    /// to free what is dead, and the log behind it.
+    pub(super) fn purge(
+        &mut self,
+        table: &TableState,
+        boundary: Csn,
+        time: &PurgeTime<'_>,
+        merger: &Merger,
+    ) -> Result<()> {
+        let Shared { env, reads, progress, .. } = &self.shared;
+        let now_ns = env.clock().monotonic_ns();
+        if self.purges.is_put_off(table.id, now_ns) {
+            return Ok(());
+        }
+        let rules = reads.prune_rules(table);
+        let purges = &mut self.purges;
+        let outcome = time.spend(merger, |goes_on| purges.purge(table, &rules, boundary, goes_on));
+        if let Err(error) = outcome {
+            if matches!(error, Error::Closed) {
+                return Err(error);
+            }
+            purges.put_off(table.id, &error, now_ns);
+            progress.purging.round_ended(Some(&error), || env.clock().wall_ms());
+        }
+        Ok(())
+    }
+
+    /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`
+    /// (INV-CKPT-3).
+    pub(super) fn drop_range_deletes(&mut self, tables: &[Arc<TableState>], boundary: Csn) {
+        let (snapshots, _) = self.shared.reads.snapshots.open();
+        if self.purges.is_empty() || snapshots.first().is_some_and(|&oldest| oldest < boundary) {
+            return;
+        }
+        for table in tables.iter().filter(|table| !table.index.range_deletes().is_empty()) {
+            if self.purges.drop_purged(table, boundary) {
+                self.chain.note(table.id);
+            }
+        }
+    }
+}
+
 /// The union of the ranges, as disjoint ranges: keys that many range deletes share are purged once.
 fn unions(ranges: &[RangeDelete]) -> Vec<KeySpan<&[u8]>> {
     let mut sorted: Vec<KeySpan<&[u8]>> = ranges.iter().map(|range| range.keys.borrowed()).collect();
@@ -195,7 +261,6 @@ mod tests {
     use fulgurite_env::SimEnv;
 
     use super::*;
-    use crate::merger::Horizon as _;
     use crate::{Database, Options, Table};
 
     fn rows(table: &Table) -> usize {

@@ -131,7 +131,9 @@ impl Leaf {
         let (entry, end) = Entry::decode(self.heap(), self.start(index)).expect("entries were validated");
         assert_eq!(entry.payload.len(), payload.len(), "an entry keeps its length");
         let end = self.heap_at as usize + end;
-        let mut bytes = self.bytes.clone();
+        // The same size class.
+        let mut bytes = Vec::with_capacity(self.bytes.capacity());
+        bytes.extend_from_slice(&self.bytes);
         bytes[end - payload.len()..end].copy_from_slice(payload);
         let Leaf { heap_at, slots_at, count, prefix_len, max_csn, may_be_pruned, .. } = *self;
         Leaf {
