@@ -27,6 +27,41 @@ fn bulk_kind(kind: NodeKind) -> BulkKind {
     }
 }
 
+impl LogNodeStore {
+    /// Victims that hold the values of commits are not to hold nodes, too: those would have to be written again with them.
+    fn write(&self, kind: NodeKind, body: &[u8], evicts: bool) -> Result<Lsn, StoreError> {
+        if self.log.has_more_chunks_than_nodes() {
+            self.write_apart(Apart::Nodes, kind, body, evicts)
+        } else {
+            self.write_beside_all(kind, body, evicts)
+        }
+    }
+
+    fn write_apart(
+        &self,
+        apart: Apart,
+        kind: NodeKind,
+        body: &[u8],
+        evicts: bool,
+    ) -> Result<Lsn, StoreError> {
+        match self.log.append_bulk_apart(apart, bulk_kind(kind), &[body]) {
+            Err(LogError::NoSpace { .. }) => self.write_beside_all(kind, body, evicts),
+            written => Ok(written?),
+        }
+    }
+
+    /// An eviction takes nothing of the reserve.
+    fn write_beside_all(&self, kind: NodeKind, body: &[u8], evicts: bool) -> Result<Lsn, StoreError> {
+        let kind = bulk_kind(kind);
+        let written = if evicts {
+            self.log.append_bulk_beside_reserve(kind, &[body])
+        } else {
+            self.log.append_bulk(kind, &[body])
+        };
+        Ok(written?)
+    }
+}
+
 impl NodeStore for LogNodeStore {
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
         let record = self.log.read_bulk(lsn)?;
@@ -37,20 +72,15 @@ impl NodeStore for LogNodeStore {
     }
 
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
-        Ok(self.log.append_bulk(bulk_kind(kind), &[body])?)
+        self.write(kind, body, false)
     }
 
     fn write_node_to_evict(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
-        Ok(self.log.append_bulk_beside_reserve(bulk_kind(kind), &[body])?)
+        self.write(kind, body, true)
     }
 
     fn write_delta(&self, body: &[u8], evicts: bool) -> Result<Lsn, StoreError> {
-        let kind = NodeKind::LeafDelta;
-        match self.log.append_bulk_apart(Apart::LeafDeltas, bulk_kind(kind), &[body]) {
-            Err(LogError::NoSpace { .. }) if evicts => self.write_node_to_evict(kind, body),
-            Err(LogError::NoSpace { .. }) => self.write_node(kind, body),
-            written => Ok(written?),
-        }
+        self.write_apart(Apart::LeafDeltas, NodeKind::LeafDelta, body, evicts)
     }
 
     fn memory(&self) -> Option<&Arc<IndexMemory>> {

@@ -326,10 +326,12 @@ pub enum Apart {
     MovedAgain,
     /// A leaf delta record lives until the next one of its leaf.
     LeafDeltas,
+    /// Nodes, where there are many values beside them: a node lives until it is written again, whatever becomes of those.
+    Nodes,
 }
 
 impl Apart {
-    pub(crate) const COUNT: usize = 3;
+    pub(crate) const COUNT: usize = 4;
 }
 
 /// A record of the bulk stream, verified.
@@ -399,6 +401,11 @@ impl Log {
     /// Bytes that an append point still has in its buffer.
     pub(crate) fn read_bulk_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
         self.bulk_streams().find_map(|stream| stream.read_buffer(segment, lsn, len))
+    }
+
+    /// Whether more bytes of chunks than of nodes were appended since the log was opened.
+    pub fn has_more_chunks_than_nodes(&self) -> bool {
+        self.shared.stats.chunk_bytes.load(Relaxed) > self.node_record_bytes()
     }
 
     /// The records of nodes and of leaves' changes in [`LogStats`](crate::LogStats) alone.
