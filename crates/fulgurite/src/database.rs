@@ -126,7 +126,7 @@ impl Database {
         check_name(name)?;
         let state =
             self.engine.tables.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_string() })?;
-        Ok(Table { engine: self.engine.clone(), state })
+        Ok(Table::of(state, self.engine.clone()))
     }
 
     /// Creates the table `name`, which must not exist; durable when it returns.
@@ -149,7 +149,7 @@ impl Database {
         txn.put_catalog(NEXT_ID_KEY, &encode_next_id(id.0 + 1), None)?;
         txn.commit_definition(None)?;
         tracing::info!(path = %self.engine.files.path.display(), table = name, "made a table");
-        Ok(Table { engine: self.engine.clone(), state })
+        Ok(Table::of(state, self.engine.clone()))
     }
 
     /// Drops the table `name` with all its keys; durable when it returns. Open snapshots still see it; its space is
@@ -197,7 +197,7 @@ impl Database {
     pub fn tables(&self) -> Result<Vec<Table>> {
         self.engine.check_open()?;
         let tables = self.engine.tables.list().into_iter();
-        Ok(tables.map(|state| Table { engine: self.engine.clone(), state }).collect())
+        Ok(tables.map(|state| Table::of(state, self.engine.clone())).collect())
     }
 
     /// Begins a read-write transaction under snapshot isolation.
@@ -531,6 +531,10 @@ impl Database {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         self.engine.engine()
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.engine
     }
 }
 

@@ -135,6 +135,39 @@ impl Transaction {
         self.swap_bytes(table, key.as_ref(), expected, Some(new.as_ref()), expires_at_ms)
     }
 
+    /// Has the transaction commit before `expiry`, when what it read of `key` expires by a rule of the application, which the
+    /// database does not know. From that moment on, by the time that orders commits, the commit fails with
+    /// [`Error::Conflict`](crate::Error::Conflict) on an [expired](crate::Contended::Expired) key, as it does after
+    /// [`Transaction::get_for_update`] of a value with that expiry. Of several moments the first counts.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let offers = db.table("offers")?;
+    /// let until = SystemTime::now() + Duration::from_secs(60); // of the record "lamp", which says so itself
+    /// let mut txn = db.begin();
+    /// txn.commit_before(&offers, "lamp", until)?;
+    /// txn.put(&offers, "lamp/sold-to", "alice")?;
+    /// txn.commit()?;                                      // or a conflict, once the minute is over
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongDatabase`](crate::Error::WrongDatabase), [`Error::KeyTooLong`](crate::Error::KeyTooLong).
+    pub fn commit_before(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<()> {
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
+        self.note_expiry(table, key.as_ref(), expires_at_ms)
+    }
+
     /// When the value of `key` expires; `None` if the key does not exist. Counts as a read of the key.
     ///
     /// # Errors
@@ -220,7 +253,7 @@ impl Table {
         let value = value.as_ref();
         let expiry = expiry.into();
         let insert = |txn: &mut Transaction| txn.insert_expiring(self, key, value, expiry);
-        self.engine.retry_single(insert).map(|((), commit)| commit)
+        self.retry_single(insert).map(|((), commit)| commit)
     }
 
     /// Like [`Table::compare_and_swap`] with a new value, which gets an expiry.
@@ -271,6 +304,6 @@ impl Table {
     }
 
     fn retry_bool(&self, body: impl FnMut(&mut Transaction) -> Result<bool>) -> Result<bool> {
-        self.engine.retry_single(body).map(|(done, _)| done)
+        self.retry_single(body).map(|(done, _)| done)
     }
 }

@@ -108,6 +108,7 @@ mod transaction;
 mod value;
 mod value_cache;
 mod values;
+mod watch;
 mod write_set;
 
 pub use fulgurite_env as env;
@@ -174,5 +175,6 @@ pub use crate::snapshot::Snapshot;
 pub use crate::space::view::{SegmentGroup, SegmentUse, SpaceStats};
 pub use crate::stats::{MemoryStats, RoomStats, SegmentCounts, Stats, WriteBytes};
 pub use crate::table::Table;
-pub use crate::transaction::{Commit, Savepoint, Transaction};
+pub use crate::transaction::{Attempt, Commit, Numbered, Savepoint, Transaction};
 pub use crate::value::Value;
+pub use crate::watch::Watch;

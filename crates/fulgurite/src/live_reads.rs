@@ -40,7 +40,12 @@ pub(crate) struct LiveReads {
 
 impl LiveReads {
     pub fn new(isolation: Isolation) -> LiveReads {
-        LiveReads { isolation, first: Mutex::new(None) }
+        LiveReads::with(isolation, None)
+    }
+
+    /// The reads of which this value expires first.
+    pub fn with(isolation: Isolation, first: Option<LiveRead>) -> LiveReads {
+        LiveReads { isolation, first: Mutex::new(first) }
     }
 
     /// Records that a value was read while it was live; an `expires_at_ms` of 0 is never.

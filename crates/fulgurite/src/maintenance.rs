@@ -71,6 +71,16 @@ impl Engine {
         }
     }
 
+    /// Whether a committer that writes about `bytes` to each of some tables would be slowed or stopped: by
+    /// [`Engine::wait_for_maintenance`] or [`Engine::wait_for_excess`].
+    pub fn has_to_wait<'t>(&self, mut tables: impl Iterator<Item = &'t TableState>, bytes: usize) -> bool {
+        self.pacing.pressure(&self.growth).is_some()
+            || self.memory.index.memtable_bytes() > self.memtables_most()
+            || self.memtables_are_many()
+            || LogBytes::of_list(bytes as u64, 0, self.growth.share()).excess > 0
+            || tables.any(|table| table.index.memtables().count() > MEMTABLES_SLOW)
+    }
+
     /// Looks again now and then: the checkpoint may have ended. A commit that is not large waits once: others that are made to wait
     /// while it sleeps add nothing to that.
     #[cold]

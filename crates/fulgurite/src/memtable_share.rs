@@ -82,7 +82,7 @@ impl Engine {
     }
 
     /// With this many bytes of memtables commits wait.
-    fn memtables_most(&self) -> usize {
+    pub fn memtables_most(&self) -> usize {
         self.memtable_share().saturating_add(self.memory.memtables.replayed.load(Ordering::Relaxed))
     }
 

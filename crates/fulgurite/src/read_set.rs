@@ -62,21 +62,22 @@ impl Inner {
 /// The reads of a transaction at its commit; gives those to validate.
 pub(crate) struct Validated {
     isolation: Isolation,
-    keys: ReadKeys,
-    ranges: SmallVec<[TableRanges; 1]>,
+    synchronous: Csn,
+    inner: Inner,
     live: Option<LiveRead>,
 }
 
 impl Validated {
     pub fn keys(&self) -> impl Iterator<Item = ReadKey<'_>> {
         let all = self.isolation == Isolation::Serializable;
-        self.keys.iter().filter(move |key| all || key.is_validated)
+        self.inner.keys.iter().filter(move |key| all || key.is_validated)
     }
 
     /// The ranges to validate, by table.
     pub fn ranges(&self) -> impl Iterator<Item = (&Arc<TableState>, &ReadRanges)> {
         let all = self.isolation == Isolation::Serializable;
-        self.ranges
+        self.inner
+            .ranges
             .iter()
             .map(move |ranges| (&ranges.table, if all { &ranges.all } else { &ranges.deleted }))
             .filter(|(_, ranges)| !ranges.is_empty())
@@ -85,6 +86,12 @@ impl Validated {
     /// When the first value that was read live expires, in milliseconds; `u64::MAX` if none does.
     pub fn live_until_ms(&self) -> u64 {
         self.live.as_ref().map_or(u64::MAX, |live| live.expires_at_ms)
+    }
+
+    /// The reads of a transaction that does not commit yet.
+    pub fn into_reads(self) -> ReadSet {
+        let Validated { isolation, synchronous, inner, live } = self;
+        ReadSet { isolation, synchronous, live: LiveReads::with(isolation, live), inner: RefCell::new(inner) }
     }
 
     /// The error of a commit that would happen at or after that time.
@@ -194,7 +201,7 @@ impl ReadSet {
 
     /// The reads, from which commit takes those that it validates.
     pub fn into_validated(self) -> Validated {
-        let Inner { keys, ranges, .. } = self.inner.into_inner();
-        Validated { isolation: self.isolation, keys, ranges, live: self.live.into_first() }
+        let ReadSet { isolation, synchronous, live, inner } = self;
+        Validated { isolation, synchronous, inner: inner.into_inner(), live: live.into_first() }
     }
 }

@@ -68,7 +68,7 @@ impl Table {
         engine.check_process()?;
         check_key(key)?;
         value.map_or(Ok(()), check_value)?;
-        let level = engine.options.durability;
+        let level = self.durability;
         let timed = engine.pipeline.stopwatch().start(level);
         engine.check_writable()?;
         let bytes = key.len() + value.map_or(0, <[u8]>::len);

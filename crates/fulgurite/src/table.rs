@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{Io, Version};
+use fulgurite_log::Durability;
 use fulgurite_types::{KeySpan, hash_key};
 
 use crate::catalog::TableState;
@@ -19,7 +20,7 @@ use crate::{Commit, Error, KeyRange, Result, Value};
 /// A handle to a table; cheap to clone, good for any thread.
 ///
 /// Each method is a transaction of one operation, at the level [`Options::durability`](crate::Options::durability): by
-/// default a write is durable when it returns. To write several keys atomically, or a value that depends on a read, use
+/// default a write is durable when it returns. [`Table::with_durability`] gives a handle with another level. To write several keys atomically, or a value that depends on a read, use
 /// [`Database::begin`](crate::Database::begin) or [`Database::transact`](crate::Database::transact).
 ///
 /// ```
@@ -42,6 +43,8 @@ use crate::{Commit, Error, KeyRange, Result, Value};
 #[derive(Clone)]
 pub struct Table {
     pub(crate) state: Arc<TableState>,
+    /// The level of its single operations.
+    pub(crate) durability: Durability,
     pub(crate) engine: Handle,
 }
 
@@ -49,6 +52,38 @@ impl Table {
     /// The table's name; it may have been renamed since the handle was made.
     pub fn name(&self) -> String {
         self.state.name().to_string()
+    }
+
+    pub(crate) fn of(state: Arc<TableState>, engine: Handle) -> Table {
+        Table { state, durability: engine.options.durability, engine }
+    }
+
+    /// A handle to the same table, whose single operations commit at this level. Transactions have a level of their own.
+    ///
+    /// ```
+    /// use fulgurite::{Database, Durability, Options};
+    ///
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(dir.path().join("data"), Options::default())?;
+    /// let users = db.table("users")?;
+    /// let visits = users.with_durability(Durability::None)?;
+    /// users.put("alice", "engineer")?;                    // durable when it returns
+    /// visits.put("alice/last", "today")?;                 // visible, and durable soon
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDurability`].
+    pub fn with_durability(&self, durability: Durability) -> Result<Table> {
+        self.engine.check_level(durability)?;
+        Ok(Table { durability, ..self.clone() })
+    }
+
+    /// The level of the handle's single operations.
+    pub fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// The value of `key`, or `None`: the newest that is durable, or was acknowledged at a level that does not wait for
@@ -183,7 +218,7 @@ impl Table {
     }
 
     fn insert_bytes(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
-        self.engine.retry_single(|txn| txn.insert(self, key, value)).map(|((), commit)| commit)
+        self.retry_single(|txn| txn.insert(self, key, value)).map(|((), commit)| commit)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
@@ -201,9 +236,7 @@ impl Table {
     }
 
     fn swap_bytes(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
-        self.engine
-            .retry_single(|txn| txn.compare_and_swap(self, key, expected, new))
-            .map(|(swapped, _)| swapped)
+        self.retry_single(|txn| txn.compare_and_swap(self, key, expected, new)).map(|(swapped, _)| swapped)
     }
 
     /// The entries of `range` in order, at a snapshot of now; `.rev()` reverses the order. `..` is the whole table.
@@ -239,8 +272,9 @@ impl Table {
         txn.commit()
     }
 
+    /// Begins the transaction of a single operation.
     pub(crate) fn begin(&self) -> Transaction {
-        Transaction::begin_single(&self.engine)
+        Transaction::begin_single(&self.engine).at_level(self.durability)
     }
 }
 

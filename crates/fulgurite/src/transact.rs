@@ -5,13 +5,23 @@ use std::time::Duration;
 
 use crate::handle::Handle;
 use crate::transaction::{Commit, Transaction};
-use crate::{Conflict, Error, Isolation, Result, Ticket};
+use crate::{Conflict, Error, Isolation, Result, Table, Ticket};
 
 /// The conflict in an error of this library, or the error if it is none.
 fn as_conflict(error: Error) -> Result<Box<Conflict>> {
     match error {
         Error::Conflict(conflict) => Ok(conflict),
         error => Err(error),
+    }
+}
+
+impl Table {
+    /// Runs a single operation, and retries it when it conflicts.
+    pub(crate) fn retry_single<T>(
+        &self,
+        body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Commit)> {
+        self.engine.retry_unless(|| self.begin(), body, as_conflict, Transaction::commit)
     }
 }
 
@@ -23,11 +33,6 @@ impl Handle {
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Commit)> {
         self.retry_unless(|| Transaction::begin(self, isolation), body, as_conflict, Transaction::commit)
-    }
-
-    /// The same for a single operation.
-    pub fn retry_single<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<(T, Commit)> {
-        self.retry_unless(|| Transaction::begin_single(self), body, as_conflict, Transaction::commit)
     }
 
     /// Like [`Handle::retry`] for an application's error type. An error of `body` is never retried.

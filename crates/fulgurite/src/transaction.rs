@@ -3,6 +3,7 @@
 mod begin;
 mod ends;
 pub(crate) mod memory;
+mod numbered;
 mod savepoints;
 mod taken;
 
@@ -14,6 +15,7 @@ use fulgurite_log::Durability;
 use fulgurite_types::{Csn, KeySpan, hash_key, limits};
 
 use self::memory::TransactionCharge;
+pub use self::numbered::{Attempt, Numbered};
 use self::savepoints::Savepoints;
 use self::taken::Taken;
 use crate::catalog::TableState;
@@ -279,6 +281,14 @@ impl Transaction {
         let version =
             self.engine.reads.step(&self.snapshot, || self.version(&table.state, key, hash, read_for))?;
         Ok(version.map(|version| version.expires_at_ms))
+    }
+
+    /// Has the transaction commit before `expires_at_ms`; 0 is never.
+    pub(crate) fn note_expiry(&self, table: &Table, key: &[u8], expires_at_ms: u64) -> Result<()> {
+        self.mine(table)?;
+        check_key(key)?;
+        self.reads.live().note(&table.state, key, expires_at_ms, ReadFor::Update);
+        Ok(())
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -80,6 +80,12 @@ pub trait CommitLog: Send + Sync + 'static {
     /// As [`CommitLog::wait_durable`].
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError>;
 
+    /// Leads one flush of the filled frames, unless another thread leads: waits for no other thread. True if it wrote something.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`], [`LogError::Closed`].
+    fn try_flush(&self) -> Result<bool, LogError>;
+
     /// Requests that the commit become durable, and returns at once: the log thread flushes (without one,
     /// [`Log::maintain`] does). The observer reports when it is done.
     fn request_durable(&self, csn: Csn);
@@ -157,6 +163,10 @@ impl CommitLog for Log {
 
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
         self.stream.wait_synced(csn)
+    }
+
+    fn try_flush(&self) -> Result<bool, LogError> {
+        self.stream.try_flush()
     }
 
     fn request_durable(&self, csn: Csn) {

@@ -7,6 +7,7 @@ use fulgurite_types::Csn;
 
 use super::quiet::{is_in_callback, is_quiet};
 use super::ticket::{Finish, Ticket, TicketState};
+use super::watches::{WatchState, Watches};
 use super::{BROKEN, Pipeline};
 use crate::error::OrError;
 use crate::latency::{Stopwatch, Timed};
@@ -84,6 +85,25 @@ impl<L: CommitLog> Pipeline<L> {
         Ok(Ticket::done(csn))
     }
 
+    /// What the acknowledgement of a submitted commit waits for: all commits up to this CSN have to be visible and stable. Waits
+    /// for nothing. A commit at `Async` or `None` that waits for none is acknowledged.
+    pub fn number(&self, csn: Csn, needs: Csn, level: Durability) -> Csn {
+        if level.waits() {
+            return csn;
+        }
+        self.request(csn, level);
+        fence(Ordering::SeqCst);
+        if self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some() {
+            // As in `check_acknowledgeable`: it may not be covered by the last flush.
+            return csn;
+        }
+        if needs > self.acknowledgeable() {
+            return needs;
+        }
+        self.acknowledge(csn.min(self.visible()));
+        Csn::ZERO
+    }
+
     fn request(&self, csn: Csn, level: Durability) {
         if let Durability::Async { interval } = level {
             self.log.request_durable_within(csn, interval);
@@ -158,6 +178,9 @@ impl<L: CommitLog> Pipeline<L> {
 
     fn report_to_tickets(&self) {
         fence(Ordering::SeqCst);
+        if self.watches.first() <= self.acknowledgeable() {
+            Watches::wake(self.watches.take(|| self.acknowledgeable()));
+        }
         let ripe = self.tickets.take(|| self.acknowledgeable());
         if !ripe.complete.is_empty() {
             let now_ns = self.stopwatch.now_ns();
@@ -169,10 +192,10 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Called by a thread after it filed a ticket, and when it stops being quiet: a thread is quiet while it raises
-    /// `visible` (INV-TXN-10).
+    /// `visible` (INV-TXN-10). Wakes the watches, too.
     pub fn complete_ripe_tickets(&self) {
         fence(Ordering::SeqCst);
-        if self.tickets.first() <= self.acknowledgeable() {
+        if self.tickets.first().min(self.watches.first()) <= self.acknowledgeable() {
             self.complete_tickets();
         }
     }
@@ -189,14 +212,70 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Ends all open and later tickets: the log has failed or was closed.
+    /// Ends all open and later tickets, and all watches: the log has failed or was closed.
     pub fn fail_tickets(&self, why: &str) {
         self.tickets.end(why);
+        self.watches.end();
         if is_quiet() {
             return self.log.request_completion();
         }
         // Also inside a callback: the callback may be closing the log, whose thread may then never run the completer.
         self.report_to_tickets();
+    }
+
+    // Watches.
+
+    /// Adds a watch, which is not armed.
+    pub fn add_watch(&self, watch: &Arc<WatchState>) {
+        self.watches.add(watch.clone());
+    }
+
+    /// Removes a watch; a wake-up may still be on its way.
+    pub fn remove_watch(&self, watch: &Arc<WatchState>) {
+        self.watches.remove(watch);
+    }
+
+    /// Whether `csn` may be acknowledged. If not, has it made durable, and arms the watch for it.
+    pub fn ask(&self, watch: &WatchState, csn: Csn) -> Result<bool> {
+        if csn <= self.acknowledgeable() {
+            return Ok(true);
+        }
+        self.log.request_durable(csn);
+        if watch.armed() > csn && !self.watches.arm(watch, csn) {
+            return Err(self.ended());
+        }
+        fence(Ordering::SeqCst);
+        if csn <= self.acknowledgeable() {
+            self.watches.disarm(watch);
+            return Ok(true);
+        }
+        if let Some(why) = self.log.poisoned() {
+            self.fail_tickets(&why.to_string());
+            return Err(self.ended());
+        }
+        Ok(false)
+    }
+
+    /// The CSN up to which commits above `Async` may be acknowledged.
+    pub fn reached(&self) -> Csn {
+        self.acknowledgeable()
+    }
+
+    /// Leads one flush, unless another thread does. True if it wrote something.
+    pub fn lead(&self) -> Result<bool> {
+        self.log.try_flush().map_err(|error| self.refused(error))
+    }
+
+    /// Acknowledges a commit at `Async` or `None` whose `needs` are reached.
+    pub fn acknowledge_numbered(&self, csn: Csn, needs: Csn) {
+        if needs <= self.acknowledgeable() {
+            self.acknowledge(csn);
+        }
+    }
+
+    /// Why no commit is acknowledged any more.
+    fn ended(&self) -> Error {
+        self.check_log().err().unwrap_or(Error::Closed)
     }
 
     // Failures.

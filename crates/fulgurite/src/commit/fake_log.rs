@@ -87,6 +87,18 @@ impl FakeLog {
         }
     }
 
+    /// Reports what a leader made durable, and ends its lead.
+    fn end_lead(&self, filled: u64) {
+        if let Some(observer) = self.observer.get() {
+            observer(Csn(filled));
+        }
+        self.state.lock().leading = false;
+        self.changed.notify_all();
+        if let Some(completer) = self.completer.get() {
+            completer();
+        }
+    }
+
     /// Does the work of a real log's thread: makes requested commits durable, until `last` is.
     pub fn serve(&self, last: Csn) {
         loop {
@@ -164,17 +176,25 @@ impl CommitLog for FakeLog {
             state.leading = true;
             state.durable = filled;
             drop(state);
-            if let Some(observer) = self.observer.get() {
-                observer(Csn(filled));
-            }
-            self.state.lock().leading = false;
-            self.changed.notify_all();
-            if let Some(completer) = self.completer.get() {
-                completer();
-            }
+            self.end_lead(filled);
             state = self.state.lock();
         }
         Ok(())
+    }
+
+    fn try_flush(&self) -> Result<bool, LogError> {
+        let filled = {
+            let mut state = self.state.lock();
+            let filled = state.filled.iter().take_while(|filled| **filled).count() as u64;
+            if state.leading || filled == state.durable || state.ended || state.poison.is_some() {
+                return Ok(false);
+            }
+            state.leading = true;
+            state.durable = filled;
+            filled
+        };
+        self.end_lead(filled);
+        Ok(true)
     }
 
     fn request_durable(&self, csn: Csn) {

@@ -61,6 +61,13 @@ impl<'t> LatchSet<'t> {
     }
 }
 
+impl LatchSet<'_> {
+    fn sort_stripes(&mut self) {
+        self.stripes.sort_unstable();
+        self.stripes.dedup();
+    }
+}
+
 /// Gates and stripes that are held until this is dropped.
 pub(crate) struct Held<'a> {
     _stripes: SmallVec<[MutexGuard<'a, ()>; 4]>,
@@ -75,8 +82,7 @@ impl Latches {
 
     /// Acquires all latches of the set, in the lock order.
     pub fn acquire<'a>(&'a self, set: &mut LatchSet<'a>) -> Held<'a> {
-        set.stripes.sort_unstable();
-        set.stripes.dedup();
+        set.sort_stripes();
         let mut shared = SmallVec::new();
         let mut exclusive = Vec::new();
         for &(table, gate) in &set.gates {
@@ -87,5 +93,20 @@ impl Latches {
         }
         let stripes = set.stripes.iter().map(|&index| self.stripes[usize::from(index)].lock()).collect();
         Held { _stripes: stripes, _shared: shared, _exclusive: exclusive }
+    }
+
+    /// Acquires all latches of the set, or none if another thread holds one of them.
+    pub fn try_acquire<'a>(&'a self, set: &mut LatchSet<'a>) -> Option<Held<'a>> {
+        set.sort_stripes();
+        let mut shared = SmallVec::new();
+        let mut exclusive = Vec::new();
+        for &(table, gate) in &set.gates {
+            match gate {
+                Gate::Shared => shared.push(table.gate.try_read()?),
+                Gate::Exclusive => exclusive.push(table.gate.try_write()?),
+            }
+        }
+        let stripes = set.stripes.iter().map(|&index| self.stripes[usize::from(index)].try_lock());
+        Some(Held { _stripes: stripes.collect::<Option<_>>()?, _shared: shared, _exclusive: exclusive })
     }
 }

@@ -59,6 +59,7 @@
 //! - INV-TXN-10: a ticket completes once, on a thread that may run users' code (INV-TXN-12, `quiet.rs`). A thread that
 //!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards. It checks when it stops
 //!   being quiet or, if it led the flush, in the log's completer. A fence precedes each check.
+//!   A watch is woken in the same way (INV-TXN-18, `watches.rs`).
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins
 //!   afterwards, on any thread, sees it.
 //! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins
@@ -91,6 +92,7 @@ mod ring;
 mod tests;
 pub(crate) mod ticket;
 mod tickets;
+pub(crate) mod watches;
 
 use std::sync::Arc;
 
@@ -103,6 +105,7 @@ use fulgurite_types::{Csn, Lsn};
 use self::latches::{Held, LatchSet};
 use self::ring::{Ring, Work};
 use self::tickets::Tickets;
+use self::watches::Watches;
 use crate::engine::Engine;
 use crate::latency::Stopwatch;
 use crate::memory_charge::MemoryCharge;
@@ -135,6 +138,19 @@ pub(crate) struct Frame {
     pub list_bytes: u64,
 }
 
+/// What a commit adds to the counters.
+struct Size {
+    user_bytes: u64,
+    ops: u64,
+    list_bytes: u64,
+}
+
+impl Size {
+    fn of(frame: &Frame) -> Size {
+        Size { user_bytes: frame.user_bytes, ops: frame.ops, list_bytes: frame.list_bytes }
+    }
+}
+
 /// What a thread commits, as the pipeline sees it.
 pub(crate) trait Committer {
     /// The latches of all that it validates and writes.
@@ -164,12 +180,43 @@ impl Engine {
         work: Box<dyn Apply>,
         acknowledge: impl FnOnce(Csn) -> Result<A>,
     ) -> Result<A> {
-        let Frame { user_bytes, ops, list_bytes, .. } = frame;
-        let applied = self.commit_to_memory(&committer, level, frame, work); // 0 to 5
+        let size = Size::of(&frame);
+        let applied = self.commit_to_memory(&committer, level, frame, work, true); // 0 to 5
         if let Err(Error::Conflict(lost)) = &applied {
             self.wait_for_winner(lost);
         }
         let csn = applied?;
+        self.committed(committer, csn, size);
+        acknowledge(csn) // 6 durable, 7 acknowledge
+    }
+
+    /// Steps 0 to 5 of a commit, without a wait and without a read from disk: where it would need one, returns the committer.
+    pub fn try_commit<C: Committer>(
+        &self,
+        committer: C,
+        level: Durability,
+        frame: Frame,
+        work: Box<dyn Apply>,
+    ) -> Result<std::result::Result<Csn, C>> {
+        let size = Size::of(&frame);
+        match self.commit_to_memory(&committer, level, frame, work, false) {
+            Ok(csn) => {
+                self.committed(committer, csn, size);
+                Ok(Ok(csn))
+            }
+            Err(Error::WouldBlock) => Ok(Err(committer)),
+            Err(error) => {
+                if matches!(error, Error::Conflict(_)) {
+                    self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Counts a commit that is applied, and ends what its committer holds.
+    fn committed(&self, committer: impl Committer, csn: Csn, size: Size) {
+        let Size { user_bytes, ops, list_bytes } = size;
         self.counters.user_bytes.add(user_bytes);
         if list_bytes > 0 {
             self.growth.count_list(list_bytes, ops);
@@ -178,7 +225,6 @@ impl Engine {
         }
         committer.release(csn);
         self.wakeups.commit_numbered();
-        acknowledge(csn) // 6 durable, 7 acknowledge
     }
 
     fn commit_to_memory(
@@ -187,13 +233,19 @@ impl Engine {
         level: Durability,
         mut frame: Frame,
         work: Box<dyn Apply>,
+        may_wait: bool,
     ) -> Result<Csn> {
         let mut latches = committer.latches();
         // Dropping it runs callbacks of tickets. A callback may commit, hence need the latches and the credit that this
         // thread holds. So it is declared before them and dropped after them, also if the commit panics. Nor does a
         // callback run while this thread waits for its admission, where it may be first in line.
         let _quiet = self.pipeline.quiet();
-        let (admission, held) = self.admit_and_validate(committer, &mut latches, &frame)?; // 0 admit, 1 validate
+        // 0 admit, 1 validate
+        let (admission, held) = if may_wait {
+            self.admit_and_validate(committer, &mut latches, &frame)?
+        } else {
+            self.try_admit_and_validate(committer, &mut latches, &frame)?
+        };
         self.hooks.reached("validated");
         let read_csn = || self.pipeline.read_csn();
         let (time, beginning) = self.reads.deadlines.begin(committer.before_ms(), || self.now_ms(), read_csn);
@@ -237,6 +289,19 @@ impl Engine {
         unreachable!("the last attempt reads what it needs")
     }
 
+    /// The same, but [`Error::WouldBlock`] where that would wait or read from disk.
+    fn try_admit_and_validate<'a>(
+        &'a self,
+        committer: &impl Committer,
+        latches: &mut LatchSet<'a>,
+        frame: &Frame,
+    ) -> Result<(<Log as CommitLog>::Admission, Held<'a>)> {
+        let admission = self.pipeline.admit(frame.body.len(), frame.local.len(), false)?;
+        let held = self.latches.try_acquire(latches).ok_or(Error::WouldBlock)?;
+        committer.validate(Csn::ZERO, Io::MemoryOnly)?;
+        Ok((admission, held))
+    }
+
     /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. The retry of a
     /// commit that was too late could get a snapshot whose time is held before a deadline (INV-TIME-3), and be too late
     /// again. The commits up to the awaited CSN have numbers and are being filled and applied, so the wait is short.
@@ -272,6 +337,7 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
     /// The log is about to close: a commit that gets a number now may never be durable.
     closing: AtomicBool,
     tickets: Tickets,
+    watches: Watches,
     stopwatch: Stopwatch,
 }
 
@@ -328,6 +394,7 @@ impl<L: CommitLog> Pipeline<L> {
             broken: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             tickets: Tickets::new(),
+            watches: Watches::new(),
             stopwatch,
         });
         let observer = Arc::downgrade(&pipeline);

@@ -35,7 +35,7 @@ pub(crate) fn prepare(
     new_spill: &dyn Fn() -> Spill,
     opened: &mut Option<Spill>,
 ) -> Result<(Frame, Box<ApplyWrites>)> {
-    if bytes_max(writes) > BODY_BYTES_MAX {
+    if writes_ahead(writes) {
         let spill = opened.get_or_insert_with(new_spill);
         spill_values(writes, inline_max, spill)?;
     }
@@ -70,6 +70,11 @@ pub(crate) fn prepare(
     let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::position);
     let time = TimeBounds::ANY;
     Ok((Frame { kind, body: out, body_crc, time, local, after_bulk, user_bytes, ops, list_bytes }, work))
+}
+
+/// Whether the commit of a write set that has written nothing ahead yet may write chunks.
+pub(crate) fn writes_ahead(writes: &WriteSet) -> bool {
+    bytes_max(writes) > BODY_BYTES_MAX
 }
 
 /// Prepares the write of one key, `None` to delete it: the value's bytes are copied into the frame's body and into the

@@ -267,19 +267,19 @@ impl TicketState {
         let callbacks = std::mem::take(&mut listeners.callbacks);
         drop(listeners);
         for waker in wakers {
-            contain("a waker", || waker.wake());
+            contain("a waker of a ticket", || waker.wake());
         }
         for callback in callbacks {
-            contain("a callback", || callback(outcome()));
+            contain("a callback of a ticket", || callback(outcome()));
         }
     }
 }
 
 /// Runs a user's callback or waker. Its panic must not reach the thread, which may be the one that flushes the log, nor
 /// keep other tickets from completing.
-fn contain(what: &str, call: impl FnOnce()) {
+pub(super) fn contain(what: &str, call: impl FnOnce()) {
     let _inside = InCallback::new();
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("{what} of a ticket panicked");
+        tracing::error!("{what} panicked");
     }
 }

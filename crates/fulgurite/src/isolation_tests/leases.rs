@@ -7,7 +7,7 @@ use std::time::Duration;
 use fulgurite_env::{Env, SimEnv};
 
 use super::support::*;
-use crate::{Database, Expiry, Isolation, Options, Table};
+use crate::{Contended, Database, Error, Expiry, Isolation, Options, Table};
 
 /// A database whose clock is the test's, with a lease that expires in a second.
 fn leased() -> (Arc<SimEnv>, Database, Table) {
@@ -236,4 +236,32 @@ fn single_operations_never_find_an_older_version_that_a_snapshot_kept() {
     assert!(found.is_none_or(|value| &*value == b"new"), "it was replaced before");
     assert_eq!(table.get(b"key").unwrap(), None);
     assert_eq!(snapshot.get(&table, b"key").unwrap().as_deref(), Some(&b"old"[..]));
+}
+
+/// An expiry by a rule of the application, of a key that the database does not know to expire.
+#[test]
+fn a_commit_at_or_after_the_moment_that_it_was_given_is_a_conflict() {
+    for (passes_ms, commits) in [(999, true), (1_000, false)] {
+        for attempted in [false, true] {
+            let (env, db, table) = leased();
+            let now_ms = env.clock().wall_ms();
+            let mut txn = db.begin();
+            txn.commit_before(&table, b"head", Expiry::at_unix_ms(now_ms + 5_000)).unwrap();
+            txn.commit_before(&table, b"head", Expiry::at_unix_ms(now_ms + 1_000)).unwrap();
+            txn.commit_before(&table, b"other", Expiry::Never).unwrap();
+            txn.put(&table, b"field", b"v").unwrap();
+            env.advance(Duration::from_millis(passes_ms));
+            let outcome =
+                if attempted { txn.try_commit().map(|_| ()) } else { txn.commit_numbered().map(|_| ()) };
+            match outcome {
+                Ok(()) => assert!(commits),
+                Err(Error::Conflict(conflict)) => {
+                    assert!(!commits);
+                    assert_eq!(conflict.on, Contended::Expired(b"head"[..].into()));
+                }
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(db.begin().read(&table, b"field").is_some(), commits);
+        }
+    }
 }

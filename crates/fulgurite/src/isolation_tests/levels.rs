@@ -255,3 +255,34 @@ fn latencies_are_counted_by_level() {
     );
     assert_eq!(db.begin().snapshot_csn(), Csn(counts(before)[0] + 5), "a definition counts");
 }
+
+/// A handle with a level of its own: its single operations are at that level, others and transactions are not.
+#[test]
+fn a_handle_with_a_level_commits_at_that_level() {
+    let (db, table) = quiet();
+    let unwaited = table.with_durability(Durability::None).unwrap();
+    assert_eq!((unwaited.durability(), table.durability()), (Durability::None, Durability::Sync));
+    let operations: [fn(&Table) -> Csn; 8] = [
+        |table| table.put(b"k", b"v").unwrap().csn,
+        |table| table.insert(b"l", b"v").unwrap().csn,
+        |table| table.put(b"long", vec![1; crate::limits::SPILL_BYTES_MIN]).unwrap().csn,
+        |table| table.compare_and_swap(b"k", Some(b"v"), Some(b"w")).map(|_| Csn::ZERO).unwrap(),
+        |table| table.pop_first(..).map(|_| Csn::ZERO).unwrap(),
+        |table| table.delete(b"l").unwrap().csn,
+        |table| table.delete_prefix(b"l").unwrap().csn,
+        |table| table.put_expiring(b"m", b"v", Duration::from_secs(60)).unwrap().csn,
+    ];
+    let (before, visible) = (db.stats().durable, db.stats().visible);
+    for operation in operations {
+        operation(&unwaited);
+    }
+    assert_eq!(db.stats().durable, before, "none of them was made durable");
+    assert!(db.stats().visible.0 >= visible.0 + operations.len() as u64);
+    assert_eq!(db.begin().durability(), Durability::Sync);
+    let csn = table.put(b"n", b"v").unwrap().csn;
+    assert!(db.stats().durable >= csn);
+    assert!(matches!(
+        table.with_durability(Durability::NoBarrier),
+        Err(Error::UnsupportedDurability { level: Durability::NoBarrier, .. })
+    ));
+}

@@ -1,6 +1,7 @@
 //! Isolation and concurrency of whole databases, with threads stopped where it matters.
 
 mod anomalies;
+mod attempts;
 mod callbacks;
 mod checker;
 mod closing;
@@ -23,3 +24,4 @@ mod stress;
 mod support;
 mod unwinding;
 mod validation;
+mod watches;

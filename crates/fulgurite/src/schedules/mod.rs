@@ -10,3 +10,4 @@ mod pipeline;
 mod single_reads;
 mod snapshots;
 mod tickets;
+mod watches;

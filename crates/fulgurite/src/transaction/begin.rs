@@ -9,6 +9,7 @@ use crate::handle::Handle;
 use crate::read_set::ReadSet;
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::WriteSet;
+use fulgurite_log::Durability;
 
 impl Transaction {
     pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
@@ -20,6 +21,10 @@ impl Transaction {
     pub(crate) fn begin_single(engine: &Handle) -> Transaction {
         let snapshot = engine.reads.snapshot(|| engine.pipeline.visible());
         Transaction::begin_at(engine, Isolation::Snapshot, snapshot)
+    }
+
+    pub(crate) fn at_level(self, durability: Durability) -> Transaction {
+        Transaction { durability, ..self }
     }
 
     fn begin_at(engine: &Handle, isolation: Isolation, snapshot: SnapshotGuard) -> Transaction {

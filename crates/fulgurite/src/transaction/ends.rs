@@ -337,7 +337,7 @@ impl Table {
     }
 
     fn pop(&self, span: KeySpan, end: End) -> Result<Option<(Value, Value)>> {
-        let popped = self.engine.retry_single(|txn| txn.pop_unclaimed(self, span.clone(), end));
+        let popped = self.retry_single(|txn| txn.pop_unclaimed(self, span.clone(), end));
         popped.map(|(entry, _)| entry)
     }
 }

@@ -179,6 +179,11 @@ impl Leader {
         Ok(true)
     }
 
+    /// Leads a flush unless another thread leads. True if it wrote something.
+    pub fn try_flush(&self, target: &impl FlushTarget) -> Result<bool, LogError> {
+        if self.is_led.swap(true, SeqCst) { Ok(false) } else { self.lead(target) }
+    }
+
     /// Wakes one waiter that no write covered.
     fn wake_next(&self, durable: Csn) {
         add(&self.shared.stats.wakes, self.shared.parking.wake_first(durable));

@@ -296,6 +296,16 @@ impl CommitStream {
         }
     }
 
+    /// Leads one flush of the filled groups, unless another thread leads. The research schemes elect no leader without a wait: there
+    /// it does nothing.
+    pub fn try_flush(&self) -> Result<bool, LogError> {
+        self.shared.check_usable()?;
+        match &self.scheme {
+            Scheme::Combined(leader) => leader.try_flush(self),
+            Scheme::Compared(_) => Ok(false),
+        }
+    }
+
     /// Flushes everything that is reserved, then ends all writing.
     pub fn flush_last(&self) -> Result<(), LogError> {
         while self.flush(true)? {}

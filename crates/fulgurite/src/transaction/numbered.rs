@@ -1,0 +1,158 @@
+//! Commits without a ticket, and commits that wait for nothing: for event loops.
+
+use std::fmt;
+
+use fulgurite_types::Csn;
+
+use super::{Committing, Transaction};
+use crate::Result;
+use crate::commit::prepare::{prepare, writes_ahead};
+use crate::engine::Engine;
+use crate::read_set::ReadSet;
+use crate::space::budget::{Admitted, Kind};
+
+/// The numbers of a commit that is not acknowledged yet.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let users = db.table("users")?;
+/// let mut txn = db.begin();
+/// txn.put(&users, "alice", "1")?;
+/// let commit = txn.commit_numbered()?;
+/// assert_eq!(commit.needs, commit.csn);               // at the level `Sync`
+/// db.wait_durable(commit.needs)?;                     // or a `Watch`
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Numbered {
+    /// The commit's number; for a transaction that wrote nothing, that of the newest commit that it saw.
+    pub csn: Csn,
+    /// The CSN that has to be [reached](crate::Watch::reached) before the commit may be acknowledged, and before anything that
+    /// the transaction read may leave the process: the commit's own at a level that waits for durability, else that of the newest
+    /// such commit that it read. [`Csn::ZERO`]: it may be acknowledged now.
+    pub needs: Csn,
+}
+
+/// The result of [`Transaction::try_commit`].
+///
+/// ```
+/// use fulgurite::Attempt;
+///
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let users = db.table("users")?;
+/// let mut txn = db.begin();
+/// txn.put(&users, "alice", "1")?;
+/// let commit = match txn.try_commit()? {
+///     Attempt::Committed(commit) => commit,
+///     // An event loop would hand it to another thread.
+///     Attempt::Blocked(txn) => txn.commit_numbered()?,
+/// };
+/// # db.wait_durable(commit.needs)
+/// # }
+/// ```
+pub enum Attempt {
+    /// It has committed.
+    Committed(Numbered),
+    /// Its commit has to wait, or to read from disk. Nothing has happened: commit it again, or use it further.
+    Blocked(Transaction),
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Attempt::Committed(commit) => f.debug_tuple("Committed").field(commit).finish(),
+            Attempt::Blocked(_) => f.write_str("Blocked"),
+        }
+    }
+}
+
+impl Transaction {
+    /// Like [`Transaction::commit_deferred`], but makes no ticket, and does not wait until earlier commits are applied: a
+    /// transaction that begins afterwards sees the commit once [`Watch::visible`](crate::Watch::visible) has passed it. A
+    /// [`Watch`](crate::Watch) tells when it may be acknowledged; [`Database::wait_durable`](crate::Database::wait_durable)
+    /// waits for it. It is not counted among the latencies of [`Stats`](crate::Stats).
+    ///
+    /// # Errors
+    /// Those of [`Transaction::commit`].
+    pub fn commit_numbered(self) -> Result<Numbered> {
+        let engine = self.engine.clone();
+        let (level, needs) = (self.durability, self.reads.needs());
+        if self.is_read_only(&engine)? {
+            return Ok(self.numbered_as_read(&engine));
+        }
+        self.write_commit(&engine, None, false, |csn| {
+            Ok(Numbered { csn, needs: engine.pipeline.number(csn, needs, level) })
+        })
+    }
+
+    /// Like [`Transaction::commit_numbered`], but never waits and never reads from disk: where it would, it gives the transaction
+    /// back as it was. These are the waits that [`Transaction::commit_deferred`] names; a commit that writes ahead is given back,
+    /// too, and so is one that should be slowed because merging or a checkpoint is behind. Locks inside the database that are held
+    /// for moments it does wait for.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::commit`]. After a [`Error::Conflict`](crate::Error::Conflict) the commit that was first may not be visible for another
+    /// moment: a transaction that begins at once may conflict with it again.
+    pub fn try_commit(mut self) -> Result<Attempt> {
+        let engine = self.engine.clone();
+        if self.is_read_only(&engine)? {
+            return Ok(Attempt::Committed(self.numbered_as_read(&engine)));
+        }
+        engine.check_writable()?;
+        engine.reads.begin_step(&self.snapshot)?;
+        let Some(_admitted) = self.admitted_without_wait(&engine) else { return Ok(Attempt::Blocked(self)) };
+        engine.reads.begin_commit(&self.snapshot)?;
+        let (level, needs) = (self.durability, self.reads.needs());
+        let operations = self.writes.cost.operations;
+        self.charge.raise_anyway(self.bytes() + operations, &engine.memory.transactions);
+        let (frame, work) = prepare(
+            &engine.tables,
+            &mut self.writes,
+            None,
+            engine.options.inline_bytes_max,
+            &|| engine.reads.readers(),
+            &|| unreachable!("a commit that writes ahead was given back"),
+            &mut None,
+        )?;
+        let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
+        let committing = Committing { transaction: self, reads: reads.into_validated(), exclusive: None };
+        match engine.try_commit(committing, level, frame, work)? {
+            Ok(csn) => {
+                let needs = engine.pipeline.number(csn, needs, level);
+                Ok(Attempt::Committed(Numbered { csn, needs }))
+            }
+            Err(Committing { mut transaction, reads, .. }) => {
+                transaction.reads = reads.into_reads();
+                transaction.charge.lower(transaction.bytes());
+                Ok(Attempt::Blocked(transaction))
+            }
+        }
+    }
+
+    /// The numbers of a transaction that wrote nothing.
+    fn numbered_as_read(&self, engine: &Engine) -> Numbered {
+        let needs = self.reads.needs();
+        let is_reached = needs <= engine.pipeline.reached();
+        Numbered { csn: self.snapshot.csn, needs: if is_reached { Csn::ZERO } else { needs } }
+    }
+
+    /// Admission by the room on the disk; `None` if that, merging or a checkpoint has to be waited for, or chunks to be
+    /// written.
+    fn admitted_without_wait<'e>(&self, engine: &'e Engine) -> Option<Admitted<'e>> {
+        if self.spill.is_some() || writes_ahead(&self.writes) {
+            return None;
+        }
+        let tables = self.writes.tables.iter().map(|writes| &*writes.table);
+        if engine.has_to_wait(tables, self.writes.cost.memory) {
+            return None;
+        }
+        let kind = if self.writes.has_puts() { Kind::Puts } else { Kind::Deletes };
+        engine.admit_without_wait(kind, || self.writes.cost_on_disk())
+    }
+}
