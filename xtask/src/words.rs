@@ -117,12 +117,13 @@ const PERSONS: [&str; 7] = ["who", "whoever", "whom", "whomever", "nobody", "som
 const PERSONS_MAX: usize = 3;
 
 /// Areas of the repository that are counted together, and how many such lines they may have until their own turn comes.
-const COUNTED: [(&str, usize); 9] = [
+const COUNTED: [(&str, usize); 10] = [
     ("crates/types/", 0),
     ("crates/env/", 0),
     ("crates/log/", 0),
     ("crates/index/", 0),
     ("crates/fulgurite/", 0),
+    ("crates/resp/", 0),
     ("crates/cli/", 0),
     ("crates/bench/", 0),
     ("crates/bench-peers/", 0),
