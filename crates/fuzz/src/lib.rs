@@ -1,7 +1,7 @@
-//! The fuzz targets: every decoder of what is on disk, and a whole database directory. `cargo fuzz` runs them from
-//! `fuzz/` on nightly Rust, `tests/smoke.rs` runs them on stable Rust, from the same seeds.
+//! The fuzz targets: every decoder of what is on disk, a whole database directory, and the parsers of the Redis protocol.
+//! `cargo fuzz` runs them from `fuzz/` on nightly Rust, `tests/smoke.rs` runs them on stable Rust, from the same seeds.
 //!
-//! A decoder sees its input twice: as it is, and with its checksums made right, because a random change seldom passes a
+//! A decoder of what is on disk sees its input twice: as it is, and with its checksums made right, because a random change seldom passes a
 //! checksum. It must return an error or a value that is encoded to the same bytes, and never panic.
 
 mod directory;
@@ -10,6 +10,7 @@ mod seeds;
 pub use crate::directory::{Outcome, open_changed};
 
 use fulgurite::fuzzing::{self, index, log};
+use fulgurite_resp::fuzzing as resp;
 
 /// A fuzz target.
 #[derive(Clone, Copy)]
@@ -47,6 +48,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "superblock", run: superblock, seeds: seeds::superblocks },
     Target { name: "catalog_row", run: fuzzing::catalog, seeds: fuzzing::catalog_seeds },
     Target { name: "directory", run: directory::run, seeds: directory::seeds },
+    Target { name: "resp_request", run: resp::request, seeds: resp::request_seeds },
+    Target { name: "resp_reply", run: resp::reply, seeds: resp::reply_seeds },
 ];
 
 /// The target of this name.
