@@ -81,7 +81,7 @@ impl Sessions {
     async fn user(&self, token: &str) -> Result<String, SessionError> {
         let found = match self.sessions.try_get(token) {
             // It is not in memory: the read goes where it may block.
-            Err(Error::WouldBlock) => {
+            Err(Error::WouldBlock(_)) => {
                 let (sessions, token) = (self.sessions.clone(), token.to_string());
                 spawn_blocking(move || sessions.get(token)).await.expect("a read does not panic")
             }

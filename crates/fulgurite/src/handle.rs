@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::Background;
 use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
-use crate::{Error, Result};
+use crate::{Error, Missing, Result};
 
 /// A share of an open database: databases, tables, transactions, snapshots and ranges each own one. The threads of the
 /// database itself own only the [`Engine`], so that they do not keep it open.
@@ -75,7 +75,7 @@ impl Closer {
                 State::Closed => return Ok(()),
                 State::ClosedWithError => return Err(Error::Closed),
                 // The closer may wait for the thread that runs this callback.
-                State::Closing if is_in_callback() => return Err(Error::WouldBlock),
+                State::Closing if is_in_callback() => return Err(Error::WouldBlock(Missing::Close)),
                 State::Closing => self.closed.wait(&mut state),
             }
         }

@@ -162,7 +162,7 @@ pub use crate::clock::{ClockReset, ClockState, ClockStatus};
 pub use crate::collection::{CollectProgress, CollectReport, CollectionStats};
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
-pub use crate::error::{Conflict, Contended, CsnRange, Damage, Error, ErrorKind, Result};
+pub use crate::error::{Conflict, Contended, CsnRange, Damage, Error, ErrorKind, Missing, Result};
 pub use crate::expiry::Expiry;
 pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency, Waits};

@@ -144,6 +144,7 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Missing;
 
     #[test]
     fn the_last_error_stays_and_shows_whether_a_later_round_succeeded() {
@@ -151,8 +152,8 @@ mod tests {
         progress.merging.round_ended(None, || 1);
         assert_eq!(progress.last_error(), None);
         progress.merging.round_ended(Some(&Error::Closed), || 2);
-        progress.merging.round_ended(Some(&Error::WouldBlock), || 3);
-        let what = Error::WouldBlock.to_string();
+        progress.merging.round_ended(Some(&Error::WouldBlock(Missing::Node)), || 3);
+        let what = Error::WouldBlock(Missing::Node).to_string();
         let error = MaintenanceError { what, at_ms: 3, rounds: 2 };
         assert_eq!(progress.last_error(), Some(error.clone()));
         progress.merging.round_ended(None, || 4);
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn an_error_that_lasts_comes_before_a_newer_one_that_is_over() {
         let progress = Progress::default();
-        progress.checkpointing.round_ended(Some(&Error::WouldBlock), || 1);
+        progress.checkpointing.round_ended(Some(&Error::WouldBlock(Missing::Node)), || 1);
         progress.merging.round_ended(Some(&Error::Closed), || 2);
         assert_eq!(progress.last_error().map(|error| error.at_ms), Some(2));
         progress.merging.round_ended(None, || 3);

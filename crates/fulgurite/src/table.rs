@@ -15,7 +15,7 @@ use crate::scan::Range;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::write_set::check_key;
-use crate::{Commit, Error, KeyRange, Result, Value};
+use crate::{Commit, Error, KeyRange, Missing, Result, Value};
 
 /// A handle to a table; cheap to clone, good for any thread.
 ///
@@ -101,7 +101,7 @@ impl Table {
                 Ok(value) => Ok(Some(value)),
                 Err(_) => self.get_from_disk(key),
             },
-            Err(Error::WouldBlock) => self.get_from_disk(key),
+            Err(Error::WouldBlock(_)) => self.get_from_disk(key),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
@@ -120,7 +120,7 @@ impl Table {
     /// The newest version of a key, if it is live.
     pub(crate) fn live_version(&self, key: &[u8]) -> Result<Option<Version>> {
         match self.live_version_in_memory(key) {
-            Err(Error::WouldBlock) => self.newest_live(key, Io::Allowed),
+            Err(Error::WouldBlock(_)) => self.newest_live(key, Io::Allowed),
             found => found,
         }
     }
@@ -171,7 +171,7 @@ impl Table {
 
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let Some(version) = self.live_version_in_memory(key)? else { return Ok(None) };
-        self.engine.values.in_memory(version).map(Some).map_err(|_| Error::WouldBlock)
+        self.engine.values.in_memory(version).map(Some).map_err(|_| Error::WouldBlock(Missing::Value))
     }
 
     /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]

@@ -40,7 +40,7 @@ fn read(table: &Table, n: u64) -> bool {
             assert_eq!(found.unwrap(), value(n));
             true
         }
-        Err(Error::WouldBlock) => {
+        Err(Error::WouldBlock(_)) => {
             assert_eq!(table.get(key(n)).unwrap().unwrap(), value(n));
             false
         }

@@ -109,7 +109,7 @@ use self::watches::Watches;
 use crate::engine::Engine;
 use crate::latency::Stopwatch;
 use crate::memory_charge::MemoryCharge;
-use crate::{Conflict, Contended, Error, Result};
+use crate::{Conflict, Contended, Error, Missing, Result};
 use crossbeam_utils::CachePadded;
 use fulgurite_log::CommitLog;
 use fulgurite_types::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, yield_now};
@@ -278,7 +278,7 @@ impl Engine {
             let io = if attempt < UNLATCHED_READS_MAX { Io::MemoryOnly } else { Io::Impatient };
             match committer.validate(checked, io) {
                 Ok(()) => return Ok((admission, held)),
-                Err(Error::WouldBlock) => drop((held, admission)),
+                Err(Error::WouldBlock(_)) => drop((held, admission)),
                 Err(error) => return Err(error),
             }
             let visible = self.pipeline.visible();
@@ -463,7 +463,7 @@ impl<L: CommitLog> Pipeline<L> {
         let local = local_record_bytes(u16::try_from(chunks).expect("a frame names few chunks"));
         let admitted =
             if blocking { self.log.admit(frame, local).map(Some) } else { self.log.try_admit(frame, local) };
-        admitted.map_err(|error| self.refused(error))?.ok_or(Error::WouldBlock)
+        admitted.map_err(|error| self.refused(error))?.ok_or(Error::WouldBlock(Missing::Room))
     }
 
     /// Waits until at most half of the commit ring is taken (INV-TXN-7). While an owner is descheduled, `visible` stops
@@ -477,7 +477,7 @@ impl<L: CommitLog> Pipeline<L> {
                 return Ok(());
             }
             if !blocking {
-                return Err(Error::WouldBlock);
+                return Err(Error::WouldBlock(Missing::Room));
             }
             if !self.wait_visible(Csn(free_from)) {
                 return Err(Error::Poisoned { what: BROKEN.to_string(), at_risk: self.at_risk() });

@@ -89,7 +89,7 @@ fn admission_waits_while_half_of_the_ring_is_taken() {
         let admitted = pipeline.admit(0, 0, false);
         let waiter = scope.spawn(|| submit(&pipeline, |_| {}));
         may_continue.wait();
-        assert!(matches!(admitted, Err(Error::WouldBlock)), "{admitted:?}");
+        assert!(matches!(admitted, Err(Error::WouldBlock(Missing::Room))), "{admitted:?}");
         assert_eq!(waiter.join().unwrap(), Csn(6));
     });
     assert_eq!(pipeline.visible(), Csn(6));

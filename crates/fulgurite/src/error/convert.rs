@@ -4,7 +4,7 @@
 use fulgurite_index::IndexError;
 use fulgurite_log::LogError;
 
-use super::{CsnRange, Damage, Error, Result};
+use super::{CsnRange, Damage, Error, Missing, Result};
 
 /// Converts a result of a lower crate.
 pub(crate) trait OrError<T> {
@@ -41,7 +41,7 @@ impl Error {
                 },
             },
             error @ IndexError::LeafTooLong { .. } => Error::Refused { what: error.to_string() },
-            IndexError::WouldBlock => Error::WouldBlock,
+            IndexError::WouldBlock => Error::WouldBlock(Missing::Node),
             IndexError::Corrupt { table, lsn, what } => {
                 let mut damage = Damage::new(format!("the node record of table {table} there: {what}"));
                 damage.path = Some(format!("{:010}.seg", lsn.segment()).into());

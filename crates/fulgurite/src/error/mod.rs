@@ -3,6 +3,7 @@
 mod conflict;
 mod convert;
 mod damage;
+mod missing;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use self::conflict::{Conflict, Contended};
 pub(crate) use self::convert::OrError;
 pub use self::damage::Damage;
+pub use self::missing::Missing;
 
 /// The result of an operation on a database.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -198,8 +200,8 @@ pub enum Error {
         at_risk: Option<CsnRange>,
     },
     /// The result needs a wait or a read from disk, which a `try_` form, or a close in a callback, does not do. Nothing
-    /// happened.
-    WouldBlock,
+    /// happened. The payload says what is missing.
+    WouldBlock(Missing),
     /// The database was closed, and the operation did not happen.
     Closed,
     /// The request cannot be served, and nothing of it happened; change it.
@@ -289,7 +291,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Conflict { .. }
-            | Error::WouldBlock
+            | Error::WouldBlock(_)
             | Error::TooManyConflicts { .. }
             | Error::SnapshotTooOld { .. } => ErrorKind::Retry,
             Error::KeyTooLong { .. }
@@ -453,8 +455,8 @@ impl fmt::Display for Error {
                 write!(f, "writes are refused since the log failed, close the database and open it again: ")?;
                 write!(f, "{what}{}", Acknowledged(at_risk))
             }
-            Error::WouldBlock => {
-                f.write_str("the result needs a wait or a read from disk: use the form that waits")
+            Error::WouldBlock(missing) => {
+                write!(f, "the result has to wait for {missing}: use the form that waits")
             }
             Error::Closed => write!(f, "the database was closed: open it again"),
             Error::Refused { what } => write!(f, "the request cannot be served: {what}"),

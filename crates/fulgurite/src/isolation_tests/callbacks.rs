@@ -9,7 +9,7 @@ use std::time::Duration;
 use fulgurite_env::{Env, SimEnv};
 
 use super::support::*;
-use crate::{Database, Error, FlushScheme, Options, Result, Table, Ticket};
+use crate::{Database, Error, FlushScheme, Missing, Options, Result, Table, Ticket};
 
 /// How long a test waits for an event that has to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -97,7 +97,7 @@ fn a_callback_that_closes_beside_another_thread_that_closes_hangs_neither() {
         let closed = in_callback(&ticket, move || other.close());
         db.close().unwrap();
         let outcome = receive(&closed);
-        assert!(matches!(outcome, Ok(()) | Err(Error::WouldBlock)), "{outcome:?}");
+        assert!(matches!(outcome, Ok(()) | Err(Error::WouldBlock(Missing::Close))), "{outcome:?}");
         assert!(ticket.wait().is_ok());
         drop(table);
         reopen(&env);

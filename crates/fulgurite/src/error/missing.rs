@@ -1,0 +1,56 @@
+//! What a call that never waits would have had to wait for.
+
+use std::fmt;
+
+/// What kept a call that never waits from its result ([`Error::WouldBlock`](crate::Error::WouldBlock)): the form that waits
+/// gets it.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::{Error, Missing};
+///
+/// let users = db.table("users")?;
+/// users.put("alice", "1")?;
+/// let alice = match users.try_get("alice") {
+///     // From the disk: on another thread, if this one must not wait.
+///     Err(Error::WouldBlock(Missing::Node | Missing::Value)) => users.get("alice")?,
+///     other => other?,
+/// };
+/// # assert_eq!(alice.unwrap(), "1");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Missing {
+    /// A node of a tree is not in memory: it has to be read from disk.
+    Node,
+    /// A value that is not in a leaf is not in memory: it has to be read from disk.
+    Value,
+    /// Room, in the log's buffer, a ready segment, the commit ring, or on the disk: earlier commits have to be written.
+    Room,
+    /// Merging has to catch up with what is written.
+    Merging,
+    /// Another commit holds a latch of a key or range: microseconds.
+    Latch,
+    /// Earlier commits have to be applied: microseconds.
+    Order,
+    /// Another thread is closing the database.
+    Close,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::Node => "a node that is not in memory",
+            Missing::Value => "a value that is not in memory",
+            Missing::Room => "room for the commit",
+            Missing::Merging => "merging",
+            Missing::Latch => "a latch that another commit holds",
+            Missing::Order => "earlier commits",
+            Missing::Close => "the thread that is closing the database",
+        })
+    }
+}
