@@ -64,6 +64,11 @@ impl Expiry {
     }
 }
 
+/// The moment that a version stores; `None`: never.
+pub(crate) fn moment_of(expires_at_ms: u64) -> Option<SystemTime> {
+    (expires_at_ms != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(expires_at_ms))
+}
+
 /// Rounded up.
 fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)

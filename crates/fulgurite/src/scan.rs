@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fulgurite_index::btree::BTree;
 use fulgurite_index::table::{Cursor, ReadPoint};
@@ -12,6 +12,7 @@ use fulgurite_types::{KeySpan, TableId, key_after};
 use crate::catalog::TableState;
 use crate::engine::Engine;
 use crate::error::OrError;
+use crate::expiry::moment_of;
 use crate::handle::Handle;
 use crate::live_reads::{LiveReads, ReadFor};
 use crate::snapshots::SnapshotGuard;
@@ -362,7 +363,7 @@ impl<'a> Side<'a> {
             Position::Given if self.cursor.key().is_some() => self.cursor.version().expires_at_ms,
             Position::NotStarted | Position::Given | Position::Unread => 0,
         };
-        (expires_at_ms != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(expires_at_ms))
+        moment_of(expires_at_ms)
     }
 
     /// The current entry, borrowed; `read` holds a value that had to be read from the log.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fulgurite_index::Version;
 use fulgurite_types::{Csn, KeySpan, hash_key};
 
+use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::key_range::{given, span_of, span_of_prefix};
 use crate::salvage::Salvage;
@@ -42,6 +43,10 @@ impl Snapshot {
     pub(crate) fn take(engine: &Handle) -> Snapshot {
         let guard = engine.reads.ending_snapshot(|| engine.pipeline.read_csn());
         Snapshot { engine: engine.clone(), guard: Arc::new(guard) }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// The number of the newest commit in it.

@@ -295,6 +295,11 @@ impl Transaction {
         &self.engine
     }
 
+    /// See [`ReadSet::needs`].
+    pub(crate) fn read_needs(&self) -> Csn {
+        self.reads.needs()
+    }
+
     /// Writes `key`, whether or not it exists. The new value does not expire, even if the old one did; see
     /// [`Transaction::put_expiring`].
     ///

@@ -8,6 +8,7 @@ mod closing;
 mod counters;
 mod deferred;
 mod definitions;
+mod dependent_reads;
 mod durability;
 mod increments;
 mod leases;

@@ -53,6 +53,12 @@ impl MemtableList {
             .find_map(|memtable| memtable.find(key, at))
     }
 
+    /// Whether a memtable may have a version of the key; `false` is certain.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        self.0.iter().any(|memtable| memtable.may_contain(hash))
+    }
+
     /// Versions at or below this CSN are in the base only.
     pub fn merged(&self) -> Csn {
         self.oldest().start()

@@ -162,6 +162,20 @@ impl Memtables {
         self.list.with(|list| list.find(key, hash, at).map(|node| node.version()))
     }
 
+    /// The same, and whether the filters alone rule out that a memtable has a version of `key`, whatever its CSN.
+    pub fn look_up(&self, key: &[u8], hash: u64, at: Csn) -> (Option<Version>, bool) {
+        self.list.with(|list| match list.may_contain(hash) {
+            false => (None, true),
+            true => (list.find(key, hash, at).map(|node| node.version()), false),
+        })
+    }
+
+    /// Whether a memtable may have a version of `key`, as far as the filters know; `false` is certain.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        self.list.with(|list| list.may_contain(hash))
+    }
+
     /// The CSN of the newest version of `key`.
     pub fn newest_csn(&self, key: &[u8], hash: u64) -> Option<Csn> {
         self.newest_csn_and_merged(key, hash).0

@@ -2,6 +2,7 @@
 
 mod cursor;
 mod len_estimate;
+mod newest;
 mod passed;
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -23,6 +24,7 @@ use fulgurite_types::sync::{FairMutex, yield_now};
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 pub use cursor::Cursor;
+pub use newest::{Newest, Recent};
 
 use crate::LoadFor;
 use crate::base::{Base, IndexError, Io, MergeSource, PruneRules};
