@@ -32,6 +32,30 @@ impl Value {
     pub fn to_vec(&self) -> Vec<u8> {
         self.0.to_vec()
     }
+
+    /// How many bytes of memory it keeps alive: a leaf, all that one commit wrote to the table (1 MiB of what was
+    /// replayed), or the value alone, with the bytes of its allocation. Two values of one leaf keep it alive once, and each counts it. For limits of what a program
+    /// holds: a server's replies that their clients do not take.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let users = db.table("users")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&users, "alice", "engineer")?;
+    /// txn.put(&users, "bob", [b'x'; 4000])?;
+    /// txn.commit()?;
+    /// let alice = users.get("alice")?.unwrap();
+    /// assert!(alice.kept_bytes() > 4000);                 // bob's, too
+    /// let copy = fulgurite::Value::from(alice.to_vec());
+    /// assert!(copy.kept_bytes() < 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn kept_bytes(&self) -> usize {
+        self.0.held_bytes()
+    }
 }
 
 impl Deref for Value {

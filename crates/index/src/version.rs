@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, DecodeError, Lsn, Reader, Writer};
 
+use crate::memory::COUNTS_BYTES;
+
 /// Bits that a version carries, in memory and on disk. The numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct VersionFlags(pub u8);
@@ -82,10 +84,28 @@ impl VersionRef<'_> {
 /// Bytes that stay in place until this is dropped: in a leaf, in a commit's block of the memtables, or on the heap.
 #[derive(Clone)]
 pub struct Pinned {
-    // Kept alive for `ptr`; never looked at.
-    _owner: Owner,
+    // Keeps what `ptr` points to alive.
+    owner: Owner,
     ptr: *const u8,
     len: usize,
+}
+
+/// An allocation that a [`Pinned`] keeps alive.
+pub trait Held: Send + Sync {
+    /// How many bytes of memory it takes.
+    fn held_bytes(&self) -> usize;
+}
+
+impl<T: Send + Sync> Held for Vec<T> {
+    fn held_bytes(&self) -> usize {
+        self.capacity() * size_of::<T>() + size_of::<Vec<T>>() + COUNTS_BYTES
+    }
+}
+
+impl Held for crate::ValueBytes {
+    fn held_bytes(&self) -> usize {
+        self.memory_bytes()
+    }
 }
 
 /// The owner of the memory that a [`Pinned`] points to.
@@ -94,7 +114,7 @@ pub enum Owner {
     /// Nothing: the bytes are static or there are none.
     Static,
     /// Some reference-counted allocation whose bytes never move or change while it lives.
-    Shared(Arc<dyn Send + Sync>),
+    Shared(Arc<dyn Held>),
     /// A commit's block in a table's memtables.
     Block(crate::memtables::BlockRef),
     /// A resident leaf of a tree.
@@ -109,27 +129,37 @@ unsafe impl Sync for Pinned {}
 impl Pinned {
     /// No bytes.
     pub const EMPTY: Pinned =
-        Pinned { _owner: Owner::Static, ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0 };
+        Pinned { owner: Owner::Static, ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0 };
 
     /// Pins `bytes`, which `owner` keeps in place.
     ///
     /// # Safety
     /// `bytes` must stay valid, unmoved and unchanged for as long as `owner` or a clone of it lives.
     pub unsafe fn new(owner: Owner, bytes: &[u8]) -> Pinned {
-        Pinned { _owner: owner, ptr: bytes.as_ptr(), len: bytes.len() }
+        Pinned { owner, ptr: bytes.as_ptr(), len: bytes.len() }
     }
 
     /// Moves bytes from the heap into a pin.
     pub fn from_vec(bytes: Vec<u8>) -> Pinned {
         let shared: Arc<Vec<u8>> = Arc::new(bytes);
         let (ptr, len) = (shared.as_ptr(), shared.len());
-        Pinned { _owner: Owner::Shared(shared), ptr, len }
+        Pinned { owner: Owner::Shared(shared), ptr, len }
     }
 
     /// Pins a whole value.
     pub fn from_value(value: Arc<crate::ValueBytes>) -> Pinned {
         let (ptr, len) = (value.as_ptr(), value.len());
-        Pinned { _owner: Owner::Shared(value), ptr, len }
+        Pinned { owner: Owner::Shared(value), ptr, len }
+    }
+
+    /// How many bytes of memory it keeps alive: its owner's, which other pins may keep alive, too.
+    pub fn held_bytes(&self) -> usize {
+        match &self.owner {
+            Owner::Static => 0,
+            Owner::Shared(shared) => shared.held_bytes(),
+            Owner::Block(block) => block.bytes(),
+            Owner::Leaf(leaf) => leaf.held_bytes(),
+        }
     }
 
     /// A subslice of these bytes, pinned by the same owner.
@@ -139,7 +169,7 @@ impl Pinned {
     pub fn slice(&self, range: std::ops::Range<usize>) -> Pinned {
         let chunk = &self[range];
         let (ptr, len) = (chunk.as_ptr(), chunk.len());
-        Pinned { _owner: self._owner.clone(), ptr, len }
+        Pinned { owner: self.owner.clone(), ptr, len }
     }
 }
 

@@ -310,6 +310,12 @@ unsafe impl Send for BlockRef {}
 unsafe impl Sync for BlockRef {}
 
 impl BlockRef {
+    /// How many bytes of memory the block takes.
+    pub(crate) fn bytes(&self) -> usize {
+        // SAFETY: `self` keeps the block alive; the capacity never changes.
+        unsafe { (*self.0.as_ptr()).capacity_words * 8 }
+    }
+
     /// # Safety
     /// The block must be alive during the call, and the pointer have the provenance of its allocation.
     pub(super) unsafe fn count(header: NonNull<BlockHeader>) -> BlockRef {

@@ -175,6 +175,11 @@ impl Leaf {
         self.charge = Some(Charge::new(memory, bytes));
     }
 
+    /// How many bytes of memory it takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of::<Leaf>() + COUNTS_BYTES
+    }
+
     /// How many bytes of memory are charged for it.
     pub(crate) fn charged_bytes(&self) -> usize {
         self.charge.as_ref().map_or(0, Charge::bytes)
