@@ -29,7 +29,7 @@ use crate::engine::Engine;
 use crate::error::OrError;
 use crate::expiry::moment_of;
 use crate::write_set::check_key;
-use crate::{Error, Missing, Result, Snapshot, Table, Transaction, Value};
+use crate::{Error, Result, Snapshot, Table, Transaction, Value};
 
 /// What a read found, and what it depends on: [`Table::read_at`].
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl Table {
     /// Like [`Table::read_at`], but [`Error::WouldBlock`] instead of a read from disk.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] with [`Missing::Node`] or [`Missing::Value`], and those of [`Table::get`].
+    /// [`Error::WouldBlock`] with [`Missing::Node`](crate::Missing::Node) or [`Missing::Value`](crate::Missing::Value), and those of [`Table::get`].
     ///
     /// ```
     /// # fn main() -> fulgurite::Result<()> {
@@ -127,8 +127,7 @@ impl Table {
         // One for all look-ups.
         let _pin = crossbeam_epoch::pin();
         let last = self.last_write(key, at, Io::MemoryOnly)?;
-        let values = &self.engine.values;
-        self.found(last, |version| values.in_memory(version).map_err(|_| Error::WouldBlock(Missing::Value)))
+        self.found(last, |version| self.engine.values.resident(version))
     }
 
     /// Looks the version up once it has begun a read from disk (INV-READ-1), as [`Table::get`] does.
@@ -210,7 +209,7 @@ impl Table {
     /// Like [`Table::newest_csn`], but [`Error::WouldBlock`] instead of a read from disk.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] with [`Missing::Node`], and those of [`Table::get`].
+    /// [`Error::WouldBlock`] with [`Missing::Node`](crate::Missing::Node), and those of [`Table::get`].
     ///
     /// ```
     /// # fn main() -> fulgurite::Result<()> {

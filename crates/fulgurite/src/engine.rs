@@ -160,6 +160,27 @@ impl Engine {
         Spill::new(self.log.clone(), self.spills.clone(), snapshot.slot().clone(), since_ns)
     }
 
+    fn begin_read(&self) -> Result<()> {
+        self.check_open()?;
+        self.counters.gets.count();
+        self.hooks.reached("read at a snapshot");
+        Ok(())
+    }
+
+    /// Like [`Engine::read_at`], but [`Error::WouldBlock`] instead of a read from disk.
+    pub fn read_in_memory(
+        &self,
+        table: &TableState,
+        key: &[u8],
+        hash: u64,
+        at: ReadPoint,
+    ) -> Result<Option<Version>> {
+        self.begin_read()?;
+        // One for both look-ups.
+        let _pin = crossbeam_epoch::pin();
+        table.index.get(key, hash, at, Io::MemoryOnly).or_error()
+    }
+
     /// The live version of a key that a registered snapshot sees.
     pub fn read_at(
         &self,
@@ -169,10 +190,8 @@ impl Engine {
         csn: Csn,
         now_ms: u64,
     ) -> Result<Option<Version>> {
-        self.check_open()?;
-        self.counters.gets.count();
-        self.hooks.reached("read at a snapshot");
         let at = ReadPoint { csn, now_ms };
+        self.begin_read()?;
         let in_memory = {
             // One for both look-ups, but none over a read from disk.
             let _pin = crossbeam_epoch::pin();

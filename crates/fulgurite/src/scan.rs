@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use fulgurite_index::Io;
 use fulgurite_index::btree::BTree;
 use fulgurite_index::table::{Cursor, ReadPoint};
 use fulgurite_types::{KeySpan, TableId, key_after};
@@ -17,7 +18,7 @@ use crate::handle::Handle;
 use crate::live_reads::{LiveReads, ReadFor};
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::{TableWrites, WriteOp, WriteValue};
-use crate::{Result, Value};
+use crate::{Error, Missing, Result, Value};
 
 /// A key and its value, both borrowed, and when they expire; `None`: never.
 ///
@@ -43,7 +44,7 @@ const STEPS_BEFORE_SEEK: u32 = 8;
 const STEPS_PER_AGE: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(crate) enum Direction {
     Forward,
     Backward,
 }
@@ -114,6 +115,8 @@ pub struct Range<'a> {
     live: Option<&'a LiveReads>,
     /// Whether the snapshot may be ended; here, because each step asks.
     may_end: bool,
+    /// Whether it may read from disk.
+    io: Io,
     /// How many steps were begun, if it may be.
     steps: u32,
     snapshot: RangeSnapshot<'a>,
@@ -162,6 +165,7 @@ impl<'a> Range<'a> {
             lent: None,
             live: None,
             may_end: snapshot.begun_ns().is_some(),
+            io: Io::Allowed,
             steps: 0,
             snapshot,
         })
@@ -170,6 +174,24 @@ impl<'a> Range<'a> {
     /// The same iteration, which records in `live` the returned values that expire.
     pub(crate) fn noting(self, live: &'a LiveReads) -> Range<'a> {
         Range { live: Some(live), ..self }
+    }
+
+    /// The same iteration, which fails with [`Error::WouldBlock`] instead of reading from disk.
+    pub(crate) fn in_memory(self) -> Range<'a> {
+        Range { io: Io::MemoryOnly, ..self }
+    }
+
+    /// When the version that the last step in this direction returned expires, in milliseconds since 1970; 0: never, or it was
+    /// an own write.
+    pub(crate) fn version_expires_at_ms(&self, direction: Direction) -> u64 {
+        let side = match direction {
+            Direction::Forward => &self.front,
+            Direction::Backward => &self.back,
+        };
+        match side {
+            Some(Side { position: Position::Given, cursor, .. }) => cursor.version().expires_at_ms,
+            _ => 0,
+        }
     }
 
     /// The next key and its value, borrowed until the next call; `None` at the end, and after an error.
@@ -262,7 +284,8 @@ impl<'a> Range<'a> {
         entry.map(|(key, value)| Some((key, value, side.expires_at())))
     }
 
-    fn give(&mut self, direction: Direction) -> Result<Option<(Value, Value)>> {
+    /// The next entry in a direction, owned.
+    pub(crate) fn give(&mut self, direction: Direction) -> Result<Option<(Value, Value)>> {
         if !self.advance(direction)? {
             return Ok(None);
         }
@@ -271,7 +294,7 @@ impl<'a> Range<'a> {
             Direction::Backward => &self.back,
         };
         let side = side.as_ref().expect("it was advanced");
-        let entry = side.give(&self.engine, self.table.id, self.at.now_ms);
+        let entry = side.give(&self.engine, self.table.id, self.at.now_ms, self.io);
         let entry = if self.may_end { self.engine.reads.end_step(&self.snapshot, entry) } else { entry };
         self.done = entry.is_err();
         entry.map(Some)
@@ -308,7 +331,7 @@ impl<'a> Range<'a> {
             Some(side) => side,
             None => side.insert(Side {
                 direction,
-                cursor: self.table.index.cursor(self.at),
+                cursor: self.table.index.cursor_with(self.at, self.io),
                 own: self.own,
                 own_next: None,
                 position: Position::NotStarted,
@@ -390,17 +413,22 @@ impl<'a> Side<'a> {
     }
 
     /// The current entry, owned.
-    fn give(&self, engine: &Engine, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
+    fn give(&self, engine: &Engine, table: TableId, now_ms: u64, io: Io) -> Result<(Value, Value)> {
         if let Position::GivenOwn(key, op) = self.position {
+            if io == Io::MemoryOnly && matches!(op.value, WriteValue::Chunks(_)) {
+                return Err(Error::WouldBlock(Missing::Value));
+            }
             let value =
                 engine.values.own(table, key, op, now_ms)?.expect("an iteration returns live entries only");
             return Ok((Value::from(key.to_vec()), value));
         }
         let (key, version) = (self.cursor.pinned_key(), self.cursor.version());
-        let value = if version.flags.is_out_of_line() {
-            engine.values.read(table, &key, version.csn, version.payload)?
-        } else {
+        let value = if !version.flags.is_out_of_line() {
             Value(self.cursor.pinned_payload())
+        } else if io == Io::MemoryOnly {
+            engine.values.cached(version.payload).ok_or(Error::WouldBlock(Missing::Value))?
+        } else {
+            engine.values.read(table, &key, version.csn, version.payload)?
         };
         Ok((Value(key), value))
     }

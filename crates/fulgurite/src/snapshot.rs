@@ -70,16 +70,56 @@ impl Snapshot {
         })
     }
 
+    /// Like [`Snapshot::get`], but [`Error::WouldBlock`](crate::Error::WouldBlock) instead of a read from disk.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock) with [`Missing::Node`](crate::Missing::Node) or
+    /// [`Missing::Value`](crate::Missing::Value), and those of [`Snapshot::get`].
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// use fulgurite::Error;
+    ///
+    /// let users = db.table("users")?;
+    /// users.put("alice", "1")?;
+    /// let snapshot = db.snapshot();
+    /// let alice = match snapshot.try_get(&users, "alice") {
+    ///     Err(Error::WouldBlock(_)) => snapshot.get(&users, "alice")?,    // on a thread that may wait
+    ///     alice => alice?,
+    /// };
+    /// assert_eq!(alice.unwrap(), "1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.try_get_bytes(table, key.as_ref())
+    }
+
+    fn try_get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        self.engine.reads.step(&self.guard, || {
+            let hash = self.check_readable(table, key)?;
+            let version = self.engine.read_in_memory(&table.state, key, hash, self.guard.at())?;
+            version.map(|version| self.engine.values.resident(version)).transpose()
+        })
+    }
+
     pub(crate) fn version(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
         self.engine.reads.step(&self.guard, || self.find(table, key))
     }
 
     fn find(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
+        let hash = self.check_readable(table, key)?;
+        self.engine.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
+    }
+
+    /// The hash of a key of a table that the snapshot sees.
+    fn check_readable(&self, table: &Table, key: &[u8]) -> Result<u64> {
         self.engine.state_of(table)?;
         check_key(key)?;
         table.state.check_seen(self.guard.csn)?;
-        let hash = hash_key(table.state.id, key);
-        self.engine.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
+        Ok(hash_key(table.state.id, key))
     }
 
     /// The entries of `range` in key order; `.rev()` iterates backward. `..` is the whole table.
@@ -110,7 +150,7 @@ impl Snapshot {
         Ok(Salvage::new(self.range_of(table, span.clone())?, given))
     }
 
-    fn range_of(&self, table: &Table, span: KeySpan) -> Result<Range<'static>> {
+    pub(crate) fn range_of(&self, table: &Table, span: KeySpan) -> Result<Range<'static>> {
         self.engine.state_of(table)?;
         self.engine.reads.step(&self.guard, || table.state.check_seen(self.guard.csn))?;
         Range::new(&self.engine, &table.state, span, None, RangeSnapshot::Shared(self.guard.clone()))

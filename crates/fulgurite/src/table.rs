@@ -15,7 +15,7 @@ use crate::scan::Range;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::write_set::check_key;
-use crate::{Commit, Error, KeyRange, Missing, Result, Value};
+use crate::{Commit, Error, KeyRange, Result, Value};
 
 /// A handle to a table; cheap to clone, good for any thread.
 ///
@@ -171,7 +171,7 @@ impl Table {
 
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let Some(version) = self.live_version_in_memory(key)? else { return Ok(None) };
-        self.engine.values.in_memory(version).map(Some).map_err(|_| Error::WouldBlock(Missing::Value))
+        self.engine.values.resident(version).map(Some)
     }
 
     /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]

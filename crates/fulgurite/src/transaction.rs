@@ -6,6 +6,7 @@ pub(crate) mod memory;
 mod numbered;
 mod savepoints;
 mod taken;
+mod tries;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,7 +18,7 @@ use crate::catalog::Catalog;
 use crate::error::CsnRange;
 use crate::value_cache::{Found, ValueCache};
 use crate::write_set::{WriteOp, WriteValue};
-use crate::{Damage, Error, Result, Value};
+use crate::{Damage, Error, Missing, Result, Value};
 
 /// Where nodes are evicted, values of up to so many bytes are copied out of their leaf of 8 KiB.
 const COPIED_BYTES_MAX: usize = 512;
@@ -47,9 +47,18 @@ impl Values {
         if !version.flags.is_out_of_line() {
             return Ok(self.inline(version.payload));
         }
-        let cached =
-            OutOfLine::identity(&version.payload).and_then(|(lsn, checksum)| self.cache.get(lsn, checksum));
-        cached.map(of_bytes).ok_or(version)
+        self.cached(&version.payload).ok_or(version)
+    }
+
+    /// The out-of-line value to which a payload refers, if it is in memory.
+    pub fn cached(&self, payload: &[u8]) -> Option<Value> {
+        let (lsn, checksum) = OutOfLine::identity(payload)?;
+        self.cache.get(lsn, checksum).map(of_bytes)
+    }
+
+    /// The value of a version, but [`Error::WouldBlock`] instead of a read from disk.
+    pub fn resident(&self, version: Version) -> Result<Value> {
+        self.in_memory(version).map_err(|_| Error::WouldBlock(Missing::Value))
     }
 
     /// The value of a version.

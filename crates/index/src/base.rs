@@ -201,6 +201,12 @@ pub trait Base: Send + Sync {
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;
 
+    /// The same, with [`Io::MemoryOnly`] one that fails with [`IndexError::WouldBlock`] instead of reading from the store.
+    fn cursor_with(&self, at: Csn, io: Io) -> Self::Cursor {
+        let _ = io;
+        self.cursor(at)
+    }
+
     /// Merges the next keys of a sorted batch, at least one of them, until about `bytes_max` bytes of leaves are rebuilt, or
     /// the next one needs a read from disk, or the batch ends: then every reader finds its versions here. Idempotent: a version that the base already has (same key and CSN) is
     /// dropped. After an error the batch has to be merged from its beginning.

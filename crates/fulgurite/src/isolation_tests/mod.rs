@@ -23,6 +23,7 @@ mod slowed;
 mod steps;
 mod stress;
 mod support;
+mod try_reads;
 mod unwinding;
 mod validation;
 mod watches;

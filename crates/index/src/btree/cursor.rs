@@ -8,7 +8,7 @@ use super::node::leaf::CurrentEntry;
 use super::path::{Path, Target};
 use super::read;
 use super::tree::Tree;
-use crate::{BaseCursor, IndexError, Pinned, VersionRef};
+use crate::{BaseCursor, IndexError, Io, Pinned, VersionRef};
 
 /// A cursor over a [`super::BTree`]; see [`BaseCursor`]. It keeps its current leaf, and the inner nodes above it, in
 /// memory.
@@ -23,8 +23,8 @@ pub struct BTreeCursor {
 }
 
 impl BTreeCursor {
-    pub(crate) fn new(tree: Arc<Tree>, at: Csn) -> BTreeCursor {
-        BTreeCursor { tree, at, path: Path::default(), index: 0, entry: CurrentEntry::default() }
+    pub(crate) fn new(tree: Arc<Tree>, at: Csn, io: Io) -> BTreeCursor {
+        BTreeCursor { tree, at, path: Path::reading(io), index: 0, entry: CurrentEntry::default() }
     }
 
     /// Moves to the first visible entry at or after entry `from` of the path's leaf, which starts a key.

@@ -254,7 +254,11 @@ impl Base for BTree {
     }
 
     fn cursor(&self, at: Csn) -> BTreeCursor {
-        BTreeCursor::new(Arc::clone(&self.tree), at)
+        self.cursor_with(at, Io::Allowed)
+    }
+
+    fn cursor_with(&self, at: Csn, io: Io) -> BTreeCursor {
+        BTreeCursor::new(Arc::clone(&self.tree), at, io)
     }
 
     fn merge_some(

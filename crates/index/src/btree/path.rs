@@ -49,6 +49,11 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// The path of a reader's cursor.
+    pub(crate) fn reading(io: Io) -> Path {
+        Path { io, ..Path::default() }
+    }
+
     /// The path of a commit's validation.
     pub(crate) fn validating(io: Io) -> Path {
         Path { cause: LoadFor::Validation, io, ..Path::default() }

@@ -162,11 +162,12 @@ impl Memtables {
         self.list.with(|list| list.find(key, hash, at).map(|node| node.version()))
     }
 
-    /// The same, and whether the filters alone rule out that a memtable has a version of `key`, whatever its CSN.
-    pub fn look_up(&self, key: &[u8], hash: u64, at: Csn) -> (Option<Version>, bool) {
+    /// The same; whether the filters alone rule out that a memtable has a version of `key`, whatever its CSN; and
+    /// [`Memtables::merged`] at the moment of that look-up.
+    pub fn look_up(&self, key: &[u8], hash: u64, at: Csn) -> (Option<Version>, bool, Csn) {
         self.list.with(|list| match list.may_contain(hash) {
-            false => (None, true),
-            true => (list.find(key, hash, at).map(|node| node.version()), false),
+            false => (None, true, list.merged()),
+            true => (list.find(key, hash, at).map(|node| node.version()), false, list.merged()),
         })
     }
 

@@ -6,7 +6,7 @@ use fulgurite_types::KeySpan;
 
 use super::passed::{Passed, unseen_since};
 use super::{ReadPoint, Table, is_seen};
-use crate::base::{Base, BaseCursor, IndexError};
+use crate::base::{Base, BaseCursor, IndexError, Io};
 use crate::memtables::MemtableCursor;
 use crate::range_delete::RangeState;
 use crate::version::{Pinned, VersionRef};
@@ -55,10 +55,10 @@ enum Seen {
 }
 
 impl<S: Base> Cursor<S> {
-    pub(super) fn new(table: Arc<Table<S>>, at: ReadPoint) -> Cursor<S> {
+    pub(super) fn new(table: Arc<Table<S>>, at: ReadPoint, io: Io) -> Cursor<S> {
         let ranges = table.range_deletes.state();
         let memtables = table.memtables.cursor(at.csn);
-        let base = table.base.cursor(at.csn);
+        let base = table.base.cursor_with(at.csn, io);
         Cursor {
             table,
             at,

@@ -329,7 +329,12 @@ impl<S: Base> Table<S> {
     /// A cursor over the keys that the reader sees; it is not at an entry yet. The reader's snapshot must stay
     /// registered while the cursor is used.
     pub fn cursor(self: &Arc<Self>, at: ReadPoint) -> Cursor<S> {
-        Cursor::new(self.clone(), at)
+        self.cursor_with(at, Io::Allowed)
+    }
+
+    /// The same, with [`Io::MemoryOnly`] one that fails with [`IndexError::WouldBlock`] instead of reading from the store.
+    pub fn cursor_with(self: &Arc<Self>, at: ReadPoint, io: Io) -> Cursor<S> {
+        Cursor::new(self.clone(), at, io)
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Recent {
     pub newest: Newest,
     /// Whether the filters of the memtables were enough: no memtable was searched.
     pub ruled_out: bool,
+    /// Versions at or below this CSN are in the base only.
+    pub merged: Csn,
 }
 
 impl Newest {
@@ -38,6 +40,14 @@ impl Newest {
     pub fn seen(self, now_ms: u64) -> Option<Version> {
         let Newest { version, deleted } = self;
         version.filter(|version| is_seen(version.borrowed(), deleted, now_ms))
+    }
+}
+
+impl Recent {
+    /// Whether the memtables and the range tombstones settle what a reader at `at` finds, without the base. A range tombstone
+    /// above `merged` is newer than all that only the base has at or below `at`.
+    pub fn is_settled(&self) -> bool {
+        self.newest.version.is_some() || self.newest.deleted.is_some_and(|deleted| deleted > self.merged)
     }
 }
 
@@ -73,7 +83,7 @@ impl<S: Base> Table<S> {
     /// there is. May look at a CSN above `at`, like [`Table::get_newest`].
     pub fn find_recent(&self, key: &[u8], hash: u64, at: Csn) -> Recent {
         let (at, deleted) = self.range_deletes.covering_at_or_after(key, at);
-        let (version, ruled_out) = self.memtables.look_up(key, hash, at);
-        Recent { at, newest: Newest { version, deleted }, ruled_out }
+        let (version, ruled_out, merged) = self.memtables.look_up(key, hash, at);
+        Recent { at, newest: Newest { version, deleted }, ruled_out, merged }
     }
 }
