@@ -29,7 +29,7 @@ use crate::engine::Engine;
 use crate::error::OrError;
 use crate::expiry::moment_of;
 use crate::write_set::check_key;
-use crate::{Error, Result, Snapshot, Table, Transaction, Value};
+use crate::{Error, Missing, Result, Snapshot, Table, Transaction, Value};
 
 /// What a read found, and what it depends on: [`Table::read_at`].
 #[derive(Clone, Debug)]
@@ -57,8 +57,9 @@ struct LastWrite {
 
 impl Table {
     /// The value of `key`, and what it depends on. Sees all that [`Table::get`] sees, and all commits up to `at`: the number
-    /// of a commit of the caller that is not durable yet ([`Ticket::csn`](crate::Ticket::csn)). [`Csn::ZERO`]: no commit;
-    /// an `at` above all visible commits counts as the newest of them.
+    /// of a commit of the caller that is not durable yet ([`Numbered::csn`](crate::Numbered::csn),
+    /// [`Ticket::csn`](crate::Ticket::csn)). [`Csn::ZERO`]: no commit. Waits until it is visible, microseconds; a number that
+    /// no commit has yet counts as the newest.
     ///
     /// A server gives its reply away only when [`Found::needs`] is durable. Then no client sees anything that a power cut
     /// undoes, whatever the levels of the commits: [`guide::durability`](crate::guide::durability#replies-that-wait).
@@ -98,7 +99,8 @@ impl Table {
     /// Like [`Table::read_at`], but [`Error::WouldBlock`] instead of a read from disk.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] with [`Missing::Node`](crate::Missing::Node) or [`Missing::Value`](crate::Missing::Value), and those of [`Table::get`].
+    /// [`Error::WouldBlock`] with [`Missing::Node`] or [`Missing::Value`], or with [`Missing::Order`] if `at` is not visible yet;
+    /// and those of [`Table::get`].
     ///
     /// ```
     /// # fn main() -> fulgurite::Result<()> {
@@ -150,6 +152,13 @@ impl Table {
     fn last_write(&self, key: &[u8], own: Csn, io: Io) -> Result<LastWrite> {
         let hash = hash_key(self.state.id, key);
         let Engine { pipeline, reads, hooks, .. } = &**self.engine.engine();
+        let own = own.min(pipeline.newest());
+        if own > pipeline.visible() {
+            if io == Io::MemoryOnly {
+                return Err(Error::WouldBlock(Missing::Order));
+            }
+            pipeline.wait_visible(own);
+        }
         // It never falls, and is never below the horizon, as a snapshot needs it (INV-TXN-1).
         let read_csn = || pipeline.read_csn().max(own.min(pipeline.visible()));
         let at = read_csn();

@@ -190,21 +190,22 @@ impl Engine {
         acknowledge(csn) // 6 durable, 7 acknowledge
     }
 
-    /// Steps 0 to 5 of a commit, without a wait and without a read from disk: where it would need one, returns the committer.
+    /// Steps 0 to 5 of a commit, without a wait and without a read from disk: where it would need one, returns the committer
+    /// and the reason.
     pub fn try_commit<C: Committer>(
         &self,
         committer: C,
         level: Durability,
         frame: Frame,
         work: Box<dyn Apply>,
-    ) -> Result<std::result::Result<Csn, C>> {
+    ) -> Result<std::result::Result<Csn, (C, Missing)>> {
         let size = Size::of(&frame);
         match self.commit_to_memory(&committer, level, frame, work, false) {
             Ok(csn) => {
                 self.committed(committer, csn, size);
                 Ok(Ok(csn))
             }
-            Err(Error::WouldBlock) => Ok(Err(committer)),
+            Err(Error::WouldBlock(missing)) => Ok(Err((committer, missing))),
             Err(error) => {
                 if matches!(error, Error::Conflict(_)) {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
@@ -297,7 +298,7 @@ impl Engine {
         frame: &Frame,
     ) -> Result<(<Log as CommitLog>::Admission, Held<'a>)> {
         let admission = self.pipeline.admit(frame.body.len(), frame.local.len(), false)?;
-        let held = self.latches.try_acquire(latches).ok_or(Error::WouldBlock)?;
+        let held = self.latches.try_acquire(latches).ok_or(Error::WouldBlock(Missing::Latch))?;
         committer.validate(Csn::ZERO, Io::MemoryOnly)?;
         Ok((admission, held))
     }

@@ -31,8 +31,10 @@ pub enum Missing {
     Value,
     /// Room, in the log's buffer, a ready segment, the commit ring, or on the disk: earlier commits have to be written.
     Room,
-    /// Merging has to catch up with what is written.
+    /// Merging, a checkpoint or garbage collection has to catch up with what is written.
     Merging,
+    /// Chunks that the commit has to write ahead, before its frame.
+    Chunks,
     /// Another commit holds a latch of a key or range: microseconds.
     Latch,
     /// Earlier commits have to be applied: microseconds.
@@ -47,7 +49,8 @@ impl fmt::Display for Missing {
             Missing::Node => "a node that is not in memory",
             Missing::Value => "a value that is not in memory",
             Missing::Room => "room for the commit",
-            Missing::Merging => "merging",
+            Missing::Merging => "merging or a checkpoint",
+            Missing::Chunks => "chunks to be written ahead",
             Missing::Latch => "a latch that another commit holds",
             Missing::Order => "earlier commits",
             Missing::Close => "the thread that is closing the database",

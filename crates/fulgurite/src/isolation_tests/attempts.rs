@@ -5,21 +5,26 @@ use std::sync::Arc;
 use fulgurite_env::SimEnv;
 
 use super::support::*;
-use crate::{Attempt, Csn, Database, Durability, Error, Isolation, Numbered, Options, Table, Transaction};
+use crate::{
+    Attempt, Csn, Database, Durability, Error, Isolation, Missing, Numbered, Options, Table, Transaction,
+};
 
 #[track_caller]
 fn committed(attempt: Attempt) -> Numbered {
     match attempt {
         Attempt::Committed(commit) => commit,
-        Attempt::Blocked(_) => panic!("blocked"),
+        Attempt::Blocked(_, missing) => panic!("blocked by {missing}"),
     }
 }
 
 #[track_caller]
-fn blocked(attempt: Attempt) -> Transaction {
+fn blocked(attempt: Attempt, expected: Missing) -> Transaction {
     match attempt {
         Attempt::Committed(commit) => panic!("{commit:?}"),
-        Attempt::Blocked(transaction) => transaction,
+        Attempt::Blocked(transaction, missing) => {
+            assert_eq!(missing, expected);
+            transaction
+        }
     }
 }
 
@@ -67,14 +72,14 @@ fn a_latch_gives_the_transaction_back() {
         };
         let mut losing = read_before(Isolation::Snapshot);
         losing.put(&table, b"k", b"lost").unwrap();
-        let losing = blocked(losing.try_commit().unwrap());
+        let losing = blocked(losing.try_commit().unwrap(), Missing::Latch);
         let mut ranges = db.begin_with(Isolation::Serializable);
         assert_eq!(ranges.range(&table, ..).unwrap().count(), 0);
         ranges.put(&table, b"other", b"v").unwrap();
-        let ranges = blocked(ranges.try_commit().unwrap());
+        let ranges = blocked(ranges.try_commit().unwrap(), Missing::Latch);
         // A key of another stripe is free.
         committed(put_one(&db, &table, b"free").try_commit().unwrap());
-        let mut blind = blocked(put_one(&db, &table, b"k").try_commit().unwrap());
+        let mut blind = blocked(put_one(&db, &table, b"k").try_commit().unwrap(), Missing::Latch);
         meeting.open();
         blind.put(&table, b"more", b"v").unwrap();
         blind.commit().unwrap();
@@ -106,7 +111,7 @@ fn a_validation_that_reads_from_disk_gives_the_transaction_back() {
     db.checkpoint().unwrap();
     while db.engine().evict_round().unwrap().worked {}
     let loads = db.stats().memory.node_loads.validation;
-    let old = blocked(old.try_commit().unwrap());
+    let old = blocked(old.try_commit().unwrap(), Missing::Node);
     assert_eq!(db.stats().memory.node_loads.validation, loads, "nothing was read");
     old.commit().unwrap();
     assert!(db.stats().memory.node_loads.validation > loads);
@@ -115,9 +120,9 @@ fn a_validation_that_reads_from_disk_gives_the_transaction_back() {
 /// The log's buffer is full, or merging is behind: there is no thread that would empty the one or catch up with the other.
 #[test]
 fn a_full_buffer_and_merging_that_is_behind_give_the_transaction_back() {
-    for options in [
-        Options { log_buffer_bytes: 1 << 20, ..Options::default() },
-        Options { memtable_bytes_max: Some(64 << 10), ..Options::default() },
+    for (options, expected) in [
+        (Options { log_buffer_bytes: 1 << 20, ..Options::default() }, Missing::Room),
+        (Options { memtable_bytes_max: Some(64 << 10), ..Options::default() }, Missing::Merging),
     ] {
         let env = SimEnv::new(1);
         let db = open(&env, Options { background: false, ..options });
@@ -128,7 +133,10 @@ fn a_full_buffer_and_merging_that_is_behind_give_the_transaction_back() {
             txn.put(&table, commits.to_be_bytes(), vec![1; 10_000]).unwrap();
             match txn.try_commit().unwrap() {
                 Attempt::Committed(_) => commits += 1,
-                Attempt::Blocked(txn) => break txn,
+                Attempt::Blocked(txn, missing) => {
+                    assert_eq!(missing, expected);
+                    break txn;
+                }
             }
             assert!(commits < 100_000, "never blocked");
         };
@@ -148,7 +156,7 @@ fn a_commit_that_writes_ahead_is_given_back() {
         many.put(&table, n.to_be_bytes(), vec![2; 1_000]).unwrap();
     }
     for txn in [spilled, many] {
-        blocked(txn.try_commit().unwrap()).commit().unwrap();
+        blocked(txn.try_commit().unwrap(), Missing::Chunks).commit().unwrap();
     }
     assert_eq!(table.range(..).unwrap().count(), 401);
 }
@@ -184,7 +192,7 @@ fn increments_of_attempts_are_not_lost() {
                     let count = old.map_or(0, |old| u64::from_le_bytes(old.to_vec().try_into().unwrap()));
                     txn.put(&table, b"n", (count + 1).to_le_bytes()).unwrap();
                     let outcome = match txn.try_commit() {
-                        Ok(Attempt::Blocked(txn)) => txn.commit_numbered(),
+                        Ok(Attempt::Blocked(txn, _)) => txn.commit_numbered(),
                         outcome => outcome.map(committed),
                     };
                     match outcome {

@@ -9,7 +9,7 @@ use fulgurite_env::SimEnv;
 use fulgurite_env::sim::CrashKind;
 
 use super::support::*;
-use crate::{Csn, Database, Durability, Error, Found, Options, Result, Table, Transaction};
+use crate::{Csn, Database, Durability, Error, Found, Missing, Options, Result, Table, Transaction};
 
 const ASYNC: Durability = Durability::Async { interval: Duration::from_secs(3600) };
 
@@ -350,4 +350,35 @@ fn no_result_that_was_free_to_leave_is_undone_by_a_power_cut() {
         }
     }
     assert!(kept > 1000 && lost > 100, "{kept} results were free to leave, and {lost} were undone");
+}
+
+/// A commit without a ticket may be numbered while an earlier one is still being applied.
+#[test]
+fn a_read_at_a_commit_that_is_not_visible_yet_waits_for_it() {
+    let (db, table) = one_table();
+    let meeting = Meeting::new();
+    let held = meeting.clone();
+    db.engine().hooks.set("numbered", move || held.hold_first());
+    std::thread::scope(|scope| {
+        let (other, own) = (db.clone(), table.clone());
+        scope.spawn(move || {
+            let mut txn = other.begin();
+            txn.put(&own, b"first", b"v").unwrap();
+            txn.commit_numbered().unwrap()
+        });
+        meeting.wait_for(1);
+        let mut txn = db.begin();
+        txn.put(&table, b"second", b"v").unwrap();
+        let second = txn.commit_numbered().unwrap();
+        let found = table.try_read_at(b"second", second.csn);
+        assert!(matches!(found, Err(Error::WouldBlock(Missing::Order))), "{found:?}");
+        let reader = scope.spawn(|| table.read_at(b"second", second.csn).unwrap());
+        std::thread::park_timeout(std::time::Duration::from_millis(20));
+        assert!(!reader.is_finished());
+        meeting.open();
+        let found = reader.join().unwrap();
+        assert_eq!((found.csn, found.value.unwrap().to_vec()), (second.csn, b"v".to_vec()));
+    });
+    // No commit has this number.
+    assert!(table.read_at(b"second", Csn(1_000_000)).unwrap().value.is_some());
 }

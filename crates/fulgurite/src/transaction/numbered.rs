@@ -5,11 +5,11 @@ use std::fmt;
 use fulgurite_types::Csn;
 
 use super::{Committing, Transaction};
-use crate::Result;
 use crate::commit::prepare::{prepare, writes_ahead};
 use crate::engine::Engine;
 use crate::read_set::ReadSet;
 use crate::space::budget::{Admitted, Kind};
+use crate::{Missing, Result};
 
 /// The numbers of a commit that is not acknowledged yet.
 ///
@@ -51,7 +51,7 @@ pub struct Numbered {
 /// let commit = match txn.try_commit()? {
 ///     Attempt::Committed(commit) => commit,
 ///     // An event loop would hand it to another thread.
-///     Attempt::Blocked(txn) => txn.commit_numbered()?,
+///     Attempt::Blocked(txn, _) => txn.commit_numbered()?,
 /// };
 /// # db.wait_durable(commit.needs)
 /// # }
@@ -59,15 +59,15 @@ pub struct Numbered {
 pub enum Attempt {
     /// It has committed.
     Committed(Numbered),
-    /// Its commit has to wait, or to read from disk. Nothing has happened: commit it again, or use it further.
-    Blocked(Transaction),
+    /// Its commit has to wait, or to read from disk; for what. Nothing has happened: commit it again, or use it further.
+    Blocked(Transaction, Missing),
 }
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Attempt::Committed(commit) => f.debug_tuple("Committed").field(commit).finish(),
-            Attempt::Blocked(_) => f.write_str("Blocked"),
+            Attempt::Blocked(_, missing) => f.debug_tuple("Blocked").field(missing).finish_non_exhaustive(),
         }
     }
 }
@@ -106,7 +106,10 @@ impl Transaction {
         }
         engine.check_writable()?;
         engine.reads.begin_step(&self.snapshot)?;
-        let Some(_admitted) = self.admitted_without_wait(&engine) else { return Ok(Attempt::Blocked(self)) };
+        let _admitted = match self.admitted_without_wait(&engine) {
+            Ok(admitted) => admitted,
+            Err(missing) => return Ok(Attempt::Blocked(self, missing)),
+        };
         engine.reads.begin_commit(&self.snapshot)?;
         let (level, needs) = (self.durability, self.reads.needs());
         let operations = self.writes.cost.operations;
@@ -127,10 +130,10 @@ impl Transaction {
                 let needs = engine.pipeline.number(csn, needs, level);
                 Ok(Attempt::Committed(Numbered { csn, needs }))
             }
-            Err(Committing { mut transaction, reads, .. }) => {
+            Err((Committing { mut transaction, reads, .. }, missing)) => {
                 transaction.reads = reads.into_reads();
                 transaction.charge.lower(transaction.bytes());
-                Ok(Attempt::Blocked(transaction))
+                Ok(Attempt::Blocked(transaction, missing))
             }
         }
     }
@@ -142,17 +145,16 @@ impl Transaction {
         Numbered { csn: self.snapshot.csn, needs: if is_reached { Csn::ZERO } else { needs } }
     }
 
-    /// Admission by the room on the disk; `None` if that, merging or a checkpoint has to be waited for, or chunks to be
-    /// written.
-    fn admitted_without_wait<'e>(&self, engine: &'e Engine) -> Option<Admitted<'e>> {
+    /// Admission by the room on the disk, or what has to be waited for first.
+    fn admitted_without_wait<'e>(&self, engine: &'e Engine) -> std::result::Result<Admitted<'e>, Missing> {
         if self.spill.is_some() || writes_ahead(&self.writes) {
-            return None;
+            return Err(Missing::Chunks);
         }
         let tables = self.writes.tables.iter().map(|writes| &*writes.table);
         if engine.has_to_wait(tables, self.writes.cost.memory) {
-            return None;
+            return Err(Missing::Merging);
         }
         let kind = if self.writes.has_puts() { Kind::Puts } else { Kind::Deletes };
-        engine.admit_without_wait(kind, || self.writes.cost_on_disk())
+        engine.admit_without_wait(kind, || self.writes.cost_on_disk()).ok_or(Missing::Room)
     }
 }
