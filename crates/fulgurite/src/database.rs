@@ -533,6 +533,17 @@ impl Database {
         self.engine.engine()
     }
 
+    /// The time of the database's clock, in milliseconds since 1970-01-01 UTC: that by which keys expire and commits are ordered
+    /// ([`guide::expiry`](crate::guide::expiry)). It never runs back.
+    pub fn now_ms(&self) -> u64 {
+        self.engine.now_ms()
+    }
+
+    /// The newest commit that transactions see which begin now; it and all before it are applied. It may not be durable yet.
+    pub fn visible_csn(&self) -> Csn {
+        self.engine.pipeline.visible()
+    }
+
     pub(crate) fn handle(&self) -> &Handle {
         &self.engine
     }

@@ -13,7 +13,7 @@
 //!   is durable. What was found stays true, or is superseded by a commit after c.
 //! - *Only the write that was found matters.* That no later one up to the read's CSN wrote the key stays true in every prefix.
 //! - *Neither is anything of the base undurable.* A memtable is merged, and a version pruned or purged, only at or below the
-//!   horizon, which is at or below what is durable. So nothing depends on whether a version was found in the memtables or in
+//!   horizon, which is at or below the durable CSN. So nothing depends on whether a version was found in the memtables or in
 //!   the base, or on a merge between the two look-ups; and a key whose deletion was pruned is absent at zero. Recovery makes
 //!   durable what it replays, before the database serves.
 //! - *The path of INV-TXN-14 keeps it.* What a snapshot finds is judged by the same rule, after the look-up in it.

@@ -31,7 +31,7 @@ pub enum Missing {
     Value,
     /// Room, in the log's buffer, a ready segment, the commit ring, or on the disk: earlier commits have to be written.
     Room,
-    /// Merging, a checkpoint or garbage collection has to catch up with what is written.
+    /// Merging, a checkpoint or garbage collection has to catch up with the commits.
     Merging,
     /// Chunks that the commit has to write ahead, before its frame.
     Chunks,

@@ -372,7 +372,8 @@ fn a_read_at_a_commit_that_is_not_visible_yet_waits_for_it() {
         let second = txn.commit_numbered().unwrap();
         let found = table.try_read_at(b"second", second.csn);
         assert!(matches!(found, Err(Error::WouldBlock(Missing::Order))), "{found:?}");
-        let reader = scope.spawn(|| table.read_at(b"second", second.csn).unwrap());
+        let own = table.clone();
+        let reader = scope.spawn(move || own.read_at(b"second", second.csn).unwrap());
         std::thread::park_timeout(std::time::Duration::from_millis(20));
         assert!(!reader.is_finished());
         meeting.open();

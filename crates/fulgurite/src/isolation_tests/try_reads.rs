@@ -139,7 +139,7 @@ impl Ranges for Transaction {
     }
 }
 
-/// Reads a whole range in pieces, loading what is missing; returns the keys, and how often something was missing.
+/// Reads a whole range in pieces, loading missing nodes; returns the keys, and how often something was missing.
 fn read_all(reader: &impl Ranges, table: &Table, range: KeyBounds, back: bool) -> (Vec<Vec<u8>>, u32) {
     let (mut keys, mut missing, mut rest) = (Vec::new(), 0, Some(range));
     let mut limits = RangeLimits { entries: 7, ..RangeLimits::default() };
@@ -233,7 +233,7 @@ fn the_memtables_alone_know_what_they_hold_and_up_to_where() {
     assert!(matches!(found("k"), InMemtables::RuledOut));
     assert!(!table.memtables_may_contain("k").unwrap().may_contain);
     assert!(table.memtable_get("k").unwrap().complete_to >= put);
-    // Deleted ranges: they hide what is in the base.
+    // Deleted ranges: they hide versions of the base.
     let write = |level, body: &dyn Fn(&mut Transaction) -> Result<()>| {
         let mut txn = db.begin();
         txn.set_durability(level).unwrap();
