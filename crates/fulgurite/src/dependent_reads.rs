@@ -135,6 +135,7 @@ impl Table {
     /// Looks the version up once it has begun a read from disk (INV-READ-1), as [`Table::get`] does.
     #[cold]
     fn read_from_disk_at(&self, key: &[u8], at: Csn) -> Result<Found> {
+        self.engine.check_open()?;
         let _read = self.engine.disk_reads.begin();
         let last = self.last_write(key, at, Io::Allowed)?;
         self.engine.hooks.reached("version to be read found");
@@ -157,7 +158,9 @@ impl Table {
             if io == Io::MemoryOnly {
                 return Err(Error::WouldBlock(Missing::Order));
             }
-            pipeline.wait_visible(own);
+            if !pipeline.wait_visible(own) {
+                return Err(pipeline.check_log().err().unwrap_or(Error::Closed));
+            }
         }
         // It never falls, and is never below the horizon, as a snapshot needs it (INV-TXN-1).
         let read_csn = || pipeline.read_csn().max(own.min(pipeline.visible()));

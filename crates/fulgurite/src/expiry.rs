@@ -143,7 +143,8 @@ impl Transaction {
     /// Has the transaction commit before `expiry`, when what it read of `key` expires by a rule of the application, which the
     /// database does not know. From that moment on, by the time that orders commits, the commit fails with
     /// [`Error::Conflict`](crate::Error::Conflict) on an [expired](crate::Contended::Expired) key, as it does after
-    /// [`Transaction::get_for_update`] of a value with that expiry. Of several moments the first counts.
+    /// [`Transaction::get_for_update`] of a value with that expiry. Of several moments the first counts. A transaction that
+    /// writes nothing does not commit, and this has no effect on it.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};

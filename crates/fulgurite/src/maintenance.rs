@@ -74,11 +74,15 @@ impl Engine {
     /// Whether a committer that writes about `bytes` to each of some tables would be slowed or stopped: by
     /// [`Engine::wait_for_maintenance`] or [`Engine::wait_for_excess`].
     pub fn has_to_wait<'t>(&self, mut tables: impl Iterator<Item = &'t TableState>, bytes: usize) -> bool {
-        self.pacing.pressure(&self.growth).is_some()
-            || self.memory.index.memtable_bytes() > self.memtables_most()
-            || self.memtables_are_many()
-            || LogBytes::of_list(bytes as u64, 0, self.growth.share()).excess > 0
-            || tables.any(|table| table.index.memtables().count() > MEMTABLES_SLOW)
+        let is_slowed = self.options.background && !is_in_callback();
+        let are_many = self.memtables_are_many();
+        self.memtables_have_to_be_merged()
+            || self.has_to_wait_for_excess(bytes)
+            || (is_slowed && (are_many || self.pacing.pressure(&self.growth).is_some()))
+            || tables.any(|table| {
+                let is_behind = table.index.memtables().count() > MEMTABLES_SLOW;
+                self.has_too_many_memtables(table) || (is_slowed && is_behind)
+            })
     }
 
     /// Looks again now and then: the checkpoint may have ended. A commit that is not large waits once: others that are made to wait
@@ -182,19 +186,12 @@ impl Engine {
     /// A transaction of about `bytes` that has an excess waits while no checkpoint covers a whole share of it (INV-CKPT-8):
     /// a checkpoint is due then. It does not wait where checkpoints fail.
     pub fn wait_for_excess(&self, bytes: usize) -> Result<()> {
-        let growth = &self.growth;
-        let has_to_wait =
-            || growth.uncovered().excess >= growth.share() && !self.progress.checkpointing.is_failing();
-        if LogBytes::of_list(bytes as u64, 0, growth.share()).excess == 0
-            || is_in_callback()
-            || !self.options.background
-            || !has_to_wait()
-        {
+        if !self.has_to_wait_for_excess(bytes) {
             return Ok(());
         }
         let clock = self.env.clock();
         let start_ns = clock.monotonic_ns();
-        while has_to_wait() {
+        while self.has_to_wait_for_excess(bytes) {
             self.check_writable()?;
             self.wakeups.wake_checkpointer();
             clock.sleep(EXCESS_LOOK);
@@ -202,6 +199,15 @@ impl Engine {
         let waited_ns = clock.monotonic_ns().saturating_sub(start_ns);
         self.pipeline.stopwatch().waited(Waited::Checkpoint, waited_ns);
         Ok(())
+    }
+
+    fn has_to_wait_for_excess(&self, bytes: usize) -> bool {
+        let growth = &self.growth;
+        LogBytes::of_list(bytes as u64, 0, growth.share()).excess > 0
+            && self.options.background
+            && !is_in_callback()
+            && growth.uncovered().excess >= growth.share()
+            && !self.progress.checkpointing.is_failing()
     }
 
     fn has_too_many_memtables(&self, table: &TableState) -> bool {

@@ -82,7 +82,7 @@ impl Engine {
     }
 
     /// With this many bytes of memtables commits wait.
-    pub fn memtables_most(&self) -> usize {
+    fn memtables_most(&self) -> usize {
         self.memtable_share().saturating_add(self.memory.memtables.replayed.load(Ordering::Relaxed))
     }
 
@@ -163,6 +163,11 @@ impl Engine {
             return Ok(());
         }
         self.wait_while_memtables_are_over()
+    }
+
+    /// Whether [`Engine::wait_for_memtables`] would wait.
+    pub fn memtables_have_to_be_merged(&self) -> bool {
+        self.memory.index.memtable_bytes() > self.memtables_most() && self.memtables_are_over()
     }
 
     /// Looks at all tables that have something to merge, of which there may be thousands, only where one cannot be merged.

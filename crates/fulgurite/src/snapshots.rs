@@ -303,6 +303,14 @@ impl SnapshotGuard {
             || begun_ns.compare_exchange(self.begun_ns, NEVER, Ordering::SeqCst, Ordering::Acquire)
                 != Err(ENDED)
     }
+
+    /// It may be ended again: its commit was given up, and all that [`SnapshotGuard::keep`] kept is still there.
+    pub fn end_keep(&self) {
+        let begun_ns = &self.slot.get().begun_ns;
+        if self.begun_ns != NEVER {
+            _ = begun_ns.compare_exchange(NEVER, self.begun_ns, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for SnapshotGuard {

@@ -51,9 +51,11 @@ pub struct Watch {
 
 impl Database {
     /// A watch, not armed yet. `wake` is called once for each arming, and once when the log fails or the database is closed, on
-    /// the thread that made the commits durable or visible: any thread that commits, or one of the database. It holds no
+    /// the thread that made the commits durable or visible: any thread that commits or watches, or one of the database. It holds no
     /// lock, but it should only wake the thread that watches: other acknowledgements may wait for it. It must not own a handle
-    /// of the database, which it would keep open.
+    /// of the database, which it would keep open. Without threads of the database ([`Options::background`](crate::Options::background))
+    /// [`Database::maintain`] calls it where no other thread does. A database looks at all its watches when it wakes one: have one
+    /// for each event loop, not for each client.
     ///
     /// In a child of the process that opened the database ([`Error::Forked`]) the watch never wakes, and each of its calls fails.
     pub fn watch(&self, wake: impl Fn() + Send + Sync + 'static) -> Watch {
@@ -94,14 +96,15 @@ impl Watch {
         self.engine.pipeline.visible()
     }
 
-    /// Writes and syncs what was committed so far on this thread, unless another thread is doing so; never waits for another
-    /// thread. For an event loop that has nothing else to do: its own commits are then durable without a switch to the log's
-    /// thread and back. Returns whether it wrote something; if not, [`Watch::ask`].
+    /// Writes and syncs the log on this thread, unless another thread is doing so. For an event loop that has nothing else to do:
+    /// its commits become durable without a switch to the log's thread and back. Waits for the disk, and for commits that other
+    /// threads are copying into the log. Returns whether it wrote something; if not, or if [`Watch::reached`] is still short
+    /// because such a commit was slow, [`Watch::ask`].
     ///
     /// With the [research schemes](crate::FlushScheme) it does nothing.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`], [`Error::NoSpace`], [`Error::Forked`].
+    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Forked`].
     pub fn lead(&mut self) -> Result<bool> {
         self.engine.check_process()?;
         self.engine.pipeline.lead()
@@ -113,7 +116,7 @@ impl Watch {
     /// reached, and for a commit of a higher level, which they show anyway once it is durable.
     pub fn acknowledge(&self, commit: Numbered) {
         if self.engine.check_process().is_ok() {
-            self.engine.pipeline.acknowledge_numbered(commit.csn, commit.needs);
+            self.engine.pipeline.acknowledge_numbered(commit);
         }
     }
 

@@ -80,7 +80,7 @@ pub trait CommitLog: Send + Sync + 'static {
     /// As [`CommitLog::wait_durable`].
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError>;
 
-    /// Leads one flush of the filled frames, unless another thread leads: waits for no other thread. True if it wrote something.
+    /// Leads one flush of the filled frames, unless another thread leads: waits for no other leader. True if it wrote something.
     ///
     /// # Errors
     /// [`LogError::Poisoned`], [`LogError::Closed`].

@@ -11,7 +11,7 @@ use super::watches::{WatchState, Watches};
 use super::{BROKEN, Pipeline};
 use crate::error::OrError;
 use crate::latency::{Stopwatch, Timed};
-use crate::{CsnRange, Error, Result};
+use crate::{CsnRange, Error, Numbered, Result};
 use fulgurite_log::CommitLog;
 use fulgurite_types::sync::{Ordering, fence};
 
@@ -85,23 +85,25 @@ impl<L: CommitLog> Pipeline<L> {
         Ok(Ticket::done(csn))
     }
 
-    /// What the acknowledgement of a submitted commit waits for: all commits up to this CSN have to be visible and stable. Waits
-    /// for nothing. A commit at `Async` or `None` that waits for none is acknowledged.
-    pub fn number(&self, csn: Csn, needs: Csn, level: Durability) -> Csn {
+    /// The numbers of a submitted commit, with what its acknowledgement waits for. Waits for nothing. A commit at `Async` or `None`
+    /// that waits for nothing is acknowledged.
+    pub fn number(&self, csn: Csn, needs: Csn, level: Durability) -> Numbered {
         if level.waits() {
-            return csn;
+            return Numbered { csn, needs: csn, shows: Csn::ZERO };
         }
         self.request(csn, level);
         fence(Ordering::SeqCst);
-        if self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some() {
-            // As in `check_acknowledgeable`: it may not be covered by the last flush.
-            return csn;
+        // As in `check_acknowledgeable`: the last flush may not cover it. An earlier commit that is not applied yet hides it from
+        // readers, seldom and for a moment: then it is acknowledged when it is durable.
+        let is_ending = self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some();
+        if is_ending || csn > self.visible() {
+            return Numbered { csn, needs: csn, shows: csn };
         }
         if needs > self.acknowledgeable() {
-            return needs;
+            return Numbered { csn, needs, shows: csn };
         }
-        self.acknowledge(csn.min(self.visible()));
-        Csn::ZERO
+        self.acknowledge(csn);
+        Numbered { csn, needs: Csn::ZERO, shows: csn }
     }
 
     fn request(&self, csn: Csn, level: Durability) {
@@ -240,8 +242,9 @@ impl<L: CommitLog> Pipeline<L> {
         if csn <= self.acknowledgeable() {
             return Ok(true);
         }
-        self.log.request_durable(csn);
-        if watch.armed() > csn && !self.watches.arm(watch, csn) {
+        // No request is above the commits that there are: those of later commits up to it would be no news to the log's thread.
+        self.log.request_durable(csn.min(self.newest()));
+        if !self.watches.arm(watch, csn) {
             return Err(self.ended());
         }
         fence(Ordering::SeqCst);
@@ -249,8 +252,9 @@ impl<L: CommitLog> Pipeline<L> {
             self.watches.disarm(watch);
             return Ok(true);
         }
-        if let Some(why) = self.log.poisoned() {
-            self.fail_tickets(&why.to_string());
+        if self.log.poisoned().is_some() {
+            // The log's thread reports it, also to this watch: no wake-up runs inside this call.
+            self.log.request_completion();
             return Err(self.ended());
         }
         Ok(false)
@@ -263,13 +267,18 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Leads one flush, unless another thread does. True if it wrote something.
     pub fn lead(&self) -> Result<bool> {
-        self.log.try_flush().map_err(|error| self.refused(error))
+        self.log.try_flush().map_err(|error| {
+            if let LogError::Poisoned(_) = &error {
+                self.fail_tickets(&error.to_string());
+            }
+            self.refused(error)
+        })
     }
 
     /// Acknowledges a commit at `Async` or `None` whose `needs` are reached.
-    pub fn acknowledge_numbered(&self, csn: Csn, needs: Csn) {
-        if needs <= self.acknowledgeable() {
-            self.acknowledge(csn);
+    pub fn acknowledge_numbered(&self, commit: Numbered) {
+        if commit.needs <= self.acknowledgeable() {
+            self.acknowledge(commit.shows.min(self.visible()));
         }
     }
 

@@ -62,7 +62,7 @@
 //!   A watch is woken in the same way (INV-TXN-18, `watches.rs`).
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins
 //!   afterwards, on any thread, sees it.
-//! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins
+//! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible (but to an attempt, which does not wait), so a retry begins
 //!   at or above it. A commit that was too late first waits until the numbered commits with deadlines are visible
 //!   (INV-TIME-3). Both wait without latches and admission, and only for commits that have numbers.
 //! - INV-TXN-16: a validation without latches that began when `visible` was v, and found nothing, has checked all commits
@@ -449,6 +449,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// `visible`, and never below the horizon.
     pub fn read_csn(&self) -> Csn {
         let acknowledged = Csn(self.acknowledged.load(Ordering::SeqCst));
+        debug_assert!(acknowledged <= self.visible(), "INV-TXN-6: acknowledged before it is visible");
         self.acknowledgeable().max(acknowledged)
     }
 
@@ -464,6 +465,10 @@ impl<L: CommitLog> Pipeline<L> {
         let local = local_record_bytes(u16::try_from(chunks).expect("a frame names few chunks"));
         let admitted =
             if blocking { self.log.admit(frame, local).map(Some) } else { self.log.try_admit(frame, local) };
+        if matches!(admitted, Ok(None)) {
+            // No thread may wait for the commits that take the room.
+            self.log.request_durable(self.newest());
+        }
         admitted.map_err(|error| self.refused(error))?.ok_or(Error::WouldBlock(Missing::Room))
     }
 

@@ -34,11 +34,6 @@ impl WatchState {
     pub fn armed(&self) -> Csn {
         Csn(self.armed.load(Ordering::Relaxed))
     }
-
-    /// Wakes the thread that watches.
-    fn wake(&self) {
-        contain("the wake-up of a watch", || (self.wake)());
-    }
 }
 
 impl fmt::Debug for WatchState {
@@ -95,7 +90,7 @@ impl Watches {
         Csn(self.first.load(Ordering::SeqCst))
     }
 
-    /// Arms a watch for `csn`, or for the smaller one for which it is armed already. False if the log has ended. The caller
+    /// Arms a watch for `csn`, or for a smaller one for which it is armed already. False if the log has ended. The caller
     /// checks the watermarks afterwards.
     pub fn arm(&self, watch: &WatchState, csn: Csn) -> bool {
         let open = self.open.lock();
@@ -122,6 +117,7 @@ impl Watches {
         let mut open = self.open.lock();
         if open.has_ended {
             let all = std::mem::take(&mut open.all);
+            all.iter().for_each(|watch| watch.armed.store(DISARMED, Ordering::Relaxed));
             self.note_first(&open);
             return all.into();
         }
@@ -142,8 +138,10 @@ impl Watches {
         self.note_first(&open);
     }
 
-    /// Wakes the threads.
+    /// Wakes the threads. A watch may have been dropped meanwhile: then its closure is dropped here, too.
     pub fn wake(ripe: ToWake) {
-        ripe.iter().for_each(|watch| watch.wake());
+        for watch in ripe {
+            contain("the wake-up of a watch", move || (watch.wake)());
+        }
     }
 }

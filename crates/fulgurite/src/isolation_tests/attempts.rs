@@ -1,6 +1,7 @@
 //! `try_commit`: what it waits for instead of which it gives the transaction back, and that this is then as it was.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite_env::SimEnv;
 
@@ -144,6 +145,32 @@ fn a_full_buffer_and_merging_that_is_behind_give_the_transaction_back() {
         given_back.commit().unwrap();
         assert_eq!(table.range(..).unwrap().count() as u32, commits + 1);
     }
+}
+
+/// A transaction that was given back is not kept from ending: what it sees would stay for as long as it is parked.
+#[test]
+fn a_transaction_that_was_given_back_is_ended_when_it_is_too_old() {
+    let env = SimEnv::new(1);
+    let options = Options {
+        background: false,
+        log_buffer_bytes: 1 << 20,
+        max_snapshot_age: Some(Duration::from_secs(10)),
+        ..Options::default()
+    };
+    let db = open(&env, options);
+    let table = db.table("t").unwrap();
+    let parked = loop {
+        let mut txn = db.begin();
+        txn.put(&table, b"k", vec![1; 10_000]).unwrap();
+        if let Attempt::Blocked(txn, missing) = txn.try_commit().unwrap() {
+            assert_eq!(missing, Missing::Room);
+            break txn;
+        }
+    };
+    env.advance(Duration::from_secs(11));
+    db.checkpoint().unwrap();
+    assert!(matches!(parked.get(&table, b"k"), Err(Error::SnapshotTooOld { .. })));
+    assert!(matches!(parked.try_commit(), Err(Error::SnapshotTooOld { .. })));
 }
 
 #[test]

@@ -150,11 +150,75 @@ fn closing_wakes_a_watch_which_then_says_so() {
     let table = db.table("t").unwrap();
     let (mut watch, wakes) = watch(&db);
     let commit = put(&db, &table, b"k", Durability::Sync);
+    // Armed for a commit that will never be.
+    let never = Csn(commit.csn.0 + 100);
+    assert!(!watch.ask(never).unwrap());
     db.close().unwrap();
     wakes.recv_timeout(PATIENCE).expect("woken by the close");
     assert!(watch.ask(commit.needs).unwrap(), "the close made it durable");
-    assert!(matches!(watch.ask(commit.csn.next()), Err(Error::Closed)));
+    for csn in [never, commit.csn.next(), Csn(never.0 + 1), Csn::MAX] {
+        assert!(matches!(watch.ask(csn), Err(Error::Closed)), "{csn}");
+    }
     assert!(matches!(watch.failure(), Some(Error::Closed)));
+}
+
+/// A watch may be asked for a commit that is still to come: the log's thread serves the requests after it.
+#[test]
+fn asking_for_a_commit_to_come_delays_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("data"), Options::default()).unwrap();
+    let table = db.table("t").unwrap();
+    let (mut early, _early_wakes) = watch(&db);
+    assert!(!early.ask(Csn(1 << 60)).unwrap());
+    // The log becomes idle, and its thread rests.
+    std::thread::sleep(Duration::from_millis(100));
+    let (mut watch, wakes) = watch(&db);
+    let commit = put(&db, &table, b"k", Durability::Sync);
+    if !watch.ask(commit.needs).unwrap() {
+        wakes.recv_timeout(PATIENCE).expect("the log's thread makes it durable");
+    }
+    assert!(watch.reached() >= commit.needs);
+}
+
+/// INV-TXN-6: a commit at `None` behind one that is not applied yet is not acknowledged, whatever is asked for.
+#[test]
+fn no_commit_is_acknowledged_before_it_is_visible() {
+    let (db, table) = one_table();
+    let meeting = Meeting::new();
+    let held = meeting.clone();
+    db.engine().hooks.set("numbered", move || held.hold_first());
+    std::thread::scope(|scope| {
+        let (other, own) = (db.clone(), table.clone());
+        let first = scope.spawn(move || put(&other, &own, b"first", Durability::Sync));
+        meeting.wait_for(1);
+        let (watch, _wakes) = watch(&db);
+        let second = put(&db, &table, b"second", Durability::None);
+        assert_eq!(second.needs, second.csn, "not acknowledged yet");
+        watch.acknowledge(second);
+        let snapshot = db.snapshot();
+        assert!(snapshot.csn() < second.csn);
+        meeting.open();
+        let first = first.join().unwrap();
+        assert!(first.csn < second.csn);
+        db.wait_durable(second.needs).unwrap();
+        assert!(snapshot.get(&table, b"first").unwrap().is_none(), "a snapshot does not change");
+        assert!(table.get(b"second").unwrap().is_some() && table.get(b"first").unwrap().is_some());
+    });
+}
+
+/// The numbers of a transaction that wrote nothing show no commit that is not durable.
+#[test]
+fn acknowledging_what_only_read_shows_nothing() {
+    let db = quiet_database();
+    let table = db.table("t").unwrap();
+    let (watch, _wakes) = watch(&db);
+    let commit = put(&db, &table, b"k", Durability::Sync);
+    let reader = db.begin().commit_numbered().unwrap();
+    assert_eq!((reader.csn, reader.needs), (commit.csn, Csn::ZERO));
+    watch.acknowledge(reader);
+    watch.acknowledge(commit);
+    assert!(table.get(b"k").unwrap().is_none());
+    assert!(db.snapshot().csn() < commit.csn);
 }
 
 #[test]

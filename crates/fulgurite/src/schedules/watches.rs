@@ -137,6 +137,32 @@ fn failure() {
     assert_eq!(calls.load(Ordering::SeqCst), 1, "reported once");
 }
 
+/// The log ends without a failure, as at a close: the watch is told once, and later calls fail.
+fn end() {
+    let (_, pipeline) = pipeline(3);
+    let (own, calls) = (Arc::new(Loop::default()), Arc::new(AtomicUsize::new(0)));
+    let watch = own.watch(&pipeline, &calls);
+    let csn = submit(&pipeline, |_| {});
+    let ending = {
+        let pipeline = pipeline.clone();
+        thread::spawn(move || pipeline.fail_tickets("closed"))
+    };
+    if pipeline.ask(&watch, csn).is_ok_and(|is_reached| !is_reached) {
+        own.sleep();
+    }
+    ending.join().unwrap();
+    for csn in [csn, csn.next(), Csn::MAX] {
+        assert!(matches!(pipeline.ask(&watch, csn), Err(Error::Closed)));
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "reported once");
+}
+
+#[test]
+fn the_end_wakes_a_watch_once() {
+    shuttle::check_random(end, 20_000);
+    shuttle::check_pct(end, 5_000, 4);
+}
+
 #[test]
 fn a_failure_wakes_a_watch_once() {
     shuttle::check_random(failure, 20_000);

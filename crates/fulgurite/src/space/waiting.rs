@@ -76,11 +76,6 @@ impl Engine {
         if self.room.is_plenty() { Ok(Admitted::default()) } else { self.admit_where_short(kind, &cost()) }
     }
 
-    /// The same without a wait; `None` if it does not fit now.
-    pub fn admit_without_wait(&self, kind: Kind, cost: impl FnOnce() -> WriteCost) -> Option<Admitted<'_>> {
-        if self.room.is_plenty() { Some(Admitted::default()) } else { self.room.admit(kind, &cost()) }
-    }
-
     #[cold]
     fn admit_where_short(&self, kind: Kind, cost: &WriteCost) -> Result<Admitted<'_>> {
         if let Some(admitted) = self.room.admit(kind, cost) {

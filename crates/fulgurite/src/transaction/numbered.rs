@@ -8,7 +8,6 @@ use super::{Committing, Transaction};
 use crate::commit::prepare::{prepare, writes_ahead};
 use crate::engine::Engine;
 use crate::read_set::ReadSet;
-use crate::space::budget::{Admitted, Kind};
 use crate::{Missing, Result};
 
 /// The numbers of a commit that is not acknowledged yet.
@@ -35,6 +34,9 @@ pub struct Numbered {
     /// the transaction read may leave the process: the commit's own at a level that waits for durability, else that of the newest
     /// such commit that it read. [`Csn::ZERO`]: it may be acknowledged now.
     pub needs: Csn,
+    /// What [`Watch::acknowledge`](crate::Watch::acknowledge) shows to readers: the commit, if its level does not wait for
+    /// durability.
+    pub(crate) shows: Csn,
 }
 
 /// The result of [`Transaction::try_commit`].
@@ -86,9 +88,7 @@ impl Transaction {
         if self.is_read_only(&engine)? {
             return Ok(self.numbered_as_read(&engine));
         }
-        self.write_commit(&engine, None, false, |csn| {
-            Ok(Numbered { csn, needs: engine.pipeline.number(csn, needs, level) })
-        })
+        self.write_commit(&engine, None, false, |csn| Ok(engine.pipeline.number(csn, needs, level)))
     }
 
     /// Like [`Transaction::commit_numbered`], but never waits and never reads from disk: where it would, it gives the transaction
@@ -98,7 +98,7 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`Transaction::commit`]. After a [`Error::Conflict`](crate::Error::Conflict) the commit that was first may not be visible for another
-    /// moment: a transaction that begins at once may conflict with it again.
+    /// moment: a transaction that begins at once may conflict with it again (INV-TXN-13 is for commits that wait).
     pub fn try_commit(mut self) -> Result<Attempt> {
         let engine = self.engine.clone();
         if self.is_read_only(&engine)? {
@@ -106,10 +106,9 @@ impl Transaction {
         }
         engine.check_writable()?;
         engine.reads.begin_step(&self.snapshot)?;
-        let _admitted = match self.admitted_without_wait(&engine) {
-            Ok(admitted) => admitted,
-            Err(missing) => return Ok(Attempt::Blocked(self, missing)),
-        };
+        if let Some(missing) = self.missing(&engine) {
+            return Ok(Attempt::Blocked(self, missing));
+        }
         engine.reads.begin_commit(&self.snapshot)?;
         let (level, needs) = (self.durability, self.reads.needs());
         let operations = self.writes.cost.operations;
@@ -126,13 +125,11 @@ impl Transaction {
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let committing = Committing { transaction: self, reads: reads.into_validated(), exclusive: None };
         match engine.try_commit(committing, level, frame, work)? {
-            Ok(csn) => {
-                let needs = engine.pipeline.number(csn, needs, level);
-                Ok(Attempt::Committed(Numbered { csn, needs }))
-            }
+            Ok(csn) => Ok(Attempt::Committed(engine.pipeline.number(csn, needs, level))),
             Err((Committing { mut transaction, reads, .. }, missing)) => {
                 transaction.reads = reads.into_reads();
                 transaction.charge.lower(transaction.bytes());
+                transaction.snapshot.end_keep();
                 Ok(Attempt::Blocked(transaction, missing))
             }
         }
@@ -142,19 +139,19 @@ impl Transaction {
     fn numbered_as_read(&self, engine: &Engine) -> Numbered {
         let needs = self.reads.needs();
         let is_reached = needs <= engine.pipeline.reached();
-        Numbered { csn: self.snapshot.csn, needs: if is_reached { Csn::ZERO } else { needs } }
+        let needs = if is_reached { Csn::ZERO } else { needs };
+        Numbered { csn: self.snapshot.csn, needs, shows: Csn::ZERO }
     }
 
-    /// Admission by the room on the disk, or what has to be waited for first.
-    fn admitted_without_wait<'e>(&self, engine: &'e Engine) -> std::result::Result<Admitted<'e>, Missing> {
-        if self.spill.is_some() || writes_ahead(&self.writes) {
-            return Err(Missing::Chunks);
-        }
+    /// What its commit has to wait for before it is prepared. Where the disk is short of room each commit is weighed, and a thread
+    /// that waits does that.
+    fn missing(&self, engine: &Engine) -> Option<Missing> {
         let tables = self.writes.tables.iter().map(|writes| &*writes.table);
-        if engine.has_to_wait(tables, self.writes.cost.memory) {
-            return Err(Missing::Merging);
+        match () {
+            () if self.spill.is_some() || writes_ahead(&self.writes) => Some(Missing::Chunks),
+            () if !engine.room.is_plenty() => Some(Missing::Room),
+            () if engine.has_to_wait(tables, self.writes.cost.memory) => Some(Missing::Merging),
+            () => None,
         }
-        let kind = if self.writes.has_puts() { Kind::Puts } else { Kind::Deletes };
-        engine.admit_without_wait(kind, || self.writes.cost_on_disk()).ok_or(Missing::Room)
     }
 }

@@ -181,7 +181,7 @@ impl Leader {
 
     /// Leads a flush unless another thread leads. True if it wrote something.
     pub fn try_flush(&self, target: &impl FlushTarget) -> Result<bool, LogError> {
-        if self.is_led.swap(true, SeqCst) { Ok(false) } else { self.lead(target) }
+        if self.is_led.swap(true, SeqCst) { Ok(false) } else { self.lead_now(target, false) }
     }
 
     /// Wakes one waiter that no write covered.
@@ -198,13 +198,19 @@ impl Leader {
 
     /// Leads one flush; the caller has just become the leader. False if there was nothing to write.
     fn lead(&self, target: &impl FlushTarget) -> Result<bool, LogError> {
+        self.lead_now(target, true)
+    }
+
+    fn lead_now(&self, target: &impl FlushTarget, gathers: bool) -> Result<bool, LogError> {
         let before = target.durable_csn();
         let leadership = Leadership { leader: self, target, before };
         // Declared after the leadership, hence dropped first: after a panic the log is poisoned before another thread
         // leads.
         let flushing = self.shared.flushing();
         add(&self.shared.stats.sync_locks, 1);
-        self.gather();
+        if gathers {
+            self.gather();
+        }
         let barrier = self.barrier_wanted.swap(false, SeqCst);
         let result = target.flush_filled(barrier);
         add(&self.shared.stats.requests_completed, target.durable_csn().0 - before.0);

@@ -1,0 +1,83 @@
+//! The arguments of a command: slices of the input, or of a copy that goes to a worker.
+
+use std::ops::Index;
+
+use fulgurite_resp::Arguments;
+use smallvec::SmallVec;
+
+/// The arguments of a command, its name included.
+pub(crate) struct Args<'a>(SmallVec<[&'a [u8]; 8]>);
+
+impl<'a> Args<'a> {
+    pub fn of(arguments: Arguments<'a>) -> Args<'a> {
+        Args(arguments.iter().collect())
+    }
+
+    pub fn of_slices(slices: &[&'a [u8]]) -> Args<'a> {
+        Args(slices.into())
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.0.get(index).copied()
+    }
+
+    /// The arguments from this index on.
+    pub fn from(&self, index: usize) -> &[&'a [u8]] {
+        self.0.get(index..).unwrap_or_default()
+    }
+
+    /// Whether an argument is this word, in any case.
+    pub fn is(&self, index: usize, word: &str) -> bool {
+        self.0.get(index).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
+    }
+}
+
+impl Index<usize> for Args<'_> {
+    type Output = [u8];
+
+    fn index(&self, index: usize) -> &[u8] {
+        self.0[index]
+    }
+}
+
+/// A copy of the arguments of a command. It takes about as much memory as they do.
+#[derive(Debug, Default)]
+pub(crate) struct OwnedArgs {
+    bytes: Vec<u8>,
+    /// Where each argument ends.
+    ends: Vec<usize>,
+}
+
+impl OwnedArgs {
+    pub fn copy(args: &Args<'_>) -> OwnedArgs {
+        let mut copy = OwnedArgs::default();
+        copy.bytes.reserve_exact(args.0.iter().map(|argument| argument.len()).sum());
+        copy.ends.reserve_exact(args.len());
+        args.0.iter().for_each(|argument| copy.push(argument));
+        copy
+    }
+
+    /// Appends an argument.
+    pub fn push(&mut self, argument: &[u8]) {
+        self.bytes.extend_from_slice(argument);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Appends bytes to an argument that is arriving; `is_last` ends it.
+    pub fn push_piece(&mut self, bytes: &[u8], is_last: bool) {
+        self.bytes.extend_from_slice(bytes);
+        if is_last {
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    pub fn args(&self) -> Args<'_> {
+        let mut start = 0;
+        let slice = |&end: &usize| &self.bytes[std::mem::replace(&mut start, end)..end];
+        Args(self.ends.iter().map(slice).collect())
+    }
+}

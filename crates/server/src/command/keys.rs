@@ -1,0 +1,226 @@
+//! Keys of any type: existence, deletion, expiry.
+
+use fulgurite_resp::parse_i64;
+
+use crate::args::Args;
+use crate::context::Context;
+use crate::model::Head;
+use crate::stop::{ErrorReply, Result};
+
+/// How a command gives a time of expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deadline {
+    AfterSeconds,
+    AfterMs,
+    AtSeconds,
+    AtMs,
+}
+
+impl Deadline {
+    /// The option at an index: `EX`, `PX`, `EXAT` or `PXAT`.
+    pub fn of_option(args: &Args<'_>, index: usize) -> Option<Deadline> {
+        let options = [
+            ("ex", Deadline::AfterSeconds),
+            ("px", Deadline::AfterMs),
+            ("exat", Deadline::AtSeconds),
+            ("pxat", Deadline::AtMs),
+        ];
+        options.into_iter().find(|(word, _)| args.is(index, word)).map(|(_, deadline)| deadline)
+    }
+
+    /// The time in milliseconds since 1970, or `None` if it is out of range.
+    fn time_ms(self, now_ms: u64, number: i64) -> Option<i64> {
+        let ms = match self {
+            Deadline::AfterSeconds | Deadline::AtSeconds => number.checked_mul(1_000)?,
+            Deadline::AfterMs | Deadline::AtMs => number,
+        };
+        match self {
+            Deadline::AfterSeconds | Deadline::AfterMs => ms.checked_add(i64::try_from(now_ms).ok()?),
+            Deadline::AtSeconds | Deadline::AtMs => Some(ms),
+        }
+    }
+}
+
+/// The time of expiry, which has to be above 0, of a command that writes a value.
+pub(super) fn deadline_of(
+    context: &Context<'_>,
+    name: &str,
+    number: &[u8],
+    deadline: Deadline,
+) -> Result<u64> {
+    let number = parse_i64(number).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    let time_ms = if number > 0 { deadline.time_ms(context.now_ms, number) } else { None };
+    match time_ms.and_then(|ms| u64::try_from(ms).ok()) {
+        Some(ms) => Ok(ms),
+        None => context.fail("ERR", format!("invalid expire time in '{name}' command")),
+    }
+}
+
+pub(super) fn del(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let deleted = context.write(|write| {
+        let mut deleted = 0;
+        for key in args.from(1) {
+            if let Some(old) = write.stored(key)? {
+                deleted += i64::from(old.head.is_live(write.now_ms));
+                write.delete(key, &old)?;
+            }
+        }
+        Ok(deleted)
+    })?;
+    context.reply().integer(deleted);
+    Ok(())
+}
+
+pub(super) fn exists(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let found = context.read_all(args.from(1))?;
+    context.reply().integer(found.iter().flatten().count() as i64);
+    Ok(())
+}
+
+pub(super) fn type_of(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let found = context.read(&args[1])?;
+    context.reply().simple(found.map_or("none", |old| old.head.kind.name()).as_bytes());
+    Ok(())
+}
+
+pub(super) fn expire(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    set_expiry(context, args, Deadline::AfterSeconds, "expire")
+}
+
+pub(super) fn pexpire(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    set_expiry(context, args, Deadline::AfterMs, "pexpire")
+}
+
+pub(super) fn expireat(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    set_expiry(context, args, Deadline::AtSeconds, "expireat")
+}
+
+pub(super) fn pexpireat(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    set_expiry(context, args, Deadline::AtMs, "pexpireat")
+}
+
+/// The conditions of the `EXPIRE` family.
+#[derive(Clone, Copy, Debug, Default)]
+struct Conditions {
+    only_without: bool,
+    only_with: bool,
+    only_later: bool,
+    only_sooner: bool,
+}
+
+impl Conditions {
+    fn parse(context: &Context<'_>, args: &Args<'_>) -> Result<Conditions> {
+        let mut conditions = Conditions::default();
+        for (index, option) in args.from(3).iter().enumerate() {
+            match () {
+                () if args.is(3 + index, "nx") => conditions.only_without = true,
+                () if args.is(3 + index, "xx") => conditions.only_with = true,
+                () if args.is(3 + index, "gt") => conditions.only_later = true,
+                () if args.is(3 + index, "lt") => conditions.only_sooner = true,
+                () => {
+                    let option = String::from_utf8_lossy(option);
+                    return context.fail("ERR", format!("Unsupported option {option}"));
+                }
+            }
+        }
+        let Conditions { only_without, only_with, only_later, only_sooner } = conditions;
+        if only_without && (only_with || only_later || only_sooner) {
+            return Err(ErrorReply::new(
+                "ERR",
+                "NX and XX, GT or LT options at the same time are not compatible",
+            )
+            .into());
+        }
+        if only_later && only_sooner {
+            return Err(
+                ErrorReply::new("ERR", "GT and LT options at the same time are not compatible").into()
+            );
+        }
+        Ok(conditions)
+    }
+
+    /// Whether a key with the expiry `old_ms` gets the expiry `new_ms`. A key without one expires later than any other.
+    fn allow(self, old_ms: u64, new_ms: i64) -> bool {
+        let old = if old_ms == 0 { i64::MAX } else { i64::try_from(old_ms).unwrap_or(i64::MAX) };
+        let Conditions { only_without, only_with, only_later, only_sooner } = self;
+        !(only_without && old_ms != 0
+            || only_with && old_ms == 0
+            || only_later && (old_ms == 0 || new_ms <= old)
+            || only_sooner && old_ms != 0 && new_ms >= old)
+    }
+}
+
+fn set_expiry(context: &mut Context<'_>, args: &Args<'_>, deadline: Deadline, name: &str) -> Result<()> {
+    let number = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    let conditions = Conditions::parse(context, args)?;
+    let Some(time_ms) = deadline.time_ms(context.now_ms, number) else {
+        return context.fail("ERR", format!("invalid expire time in '{name}' command"));
+    };
+    let key = &args[1];
+    let is_set = context.write(|write| {
+        let stored = write.stored(key)?;
+        let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(false) };
+        if !conditions.allow(old.head.expires_at_ms, time_ms) {
+            return Ok(false);
+        }
+        match u64::try_from(time_ms).ok().filter(|&ms| ms > write.now_ms) {
+            Some(expires_at_ms) => {
+                write.put(key, Some(&old), Head { expires_at_ms, ..old.head }, old.body())?
+            }
+            None => write.delete(key, &old)?,
+        }
+        Ok(true)
+    })?;
+    context.reply().integer(is_set.into());
+    Ok(())
+}
+
+pub(super) fn persist(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let key = &args[1];
+    let persisted = context.write(|write| {
+        let stored = write.stored(key)?;
+        let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(false) };
+        if old.head.expires_at_ms == 0 {
+            return Ok(false);
+        }
+        write.put(key, Some(&old), Head { expires_at_ms: 0, ..old.head }, old.body())?;
+        Ok(true)
+    })?;
+    context.reply().integer(persisted.into());
+    Ok(())
+}
+
+/// -2 without a key, -1 without an expiry, else what `value` makes of the expiry.
+fn reply_expiry(context: &mut Context<'_>, args: &Args<'_>, value: fn(i64, i64) -> i64) -> Result<()> {
+    let found = context.read(&args[1])?;
+    let now_ms = context.now_ms as i64;
+    context.reply().integer(match found {
+        None => -2,
+        Some(old) if old.head.expires_at_ms == 0 => -1,
+        Some(old) => value(old.head.expires_at_ms as i64, now_ms),
+    });
+    Ok(())
+}
+
+pub(super) fn ttl(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    reply_expiry(context, args, |at_ms, now_ms| (at_ms - now_ms + 500) / 1_000)
+}
+
+pub(super) fn pttl(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    reply_expiry(context, args, |at_ms, now_ms| at_ms - now_ms)
+}
+
+pub(super) fn expiretime(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    reply_expiry(context, args, |at_ms, _| (at_ms + 500) / 1_000)
+}
+
+pub(super) fn pexpiretime(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    reply_expiry(context, args, |at_ms, _| at_ms)
+}
+
+pub(super) fn dbsize(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
+    let (keys, needs) = context.model().count(&context.shared.db, context.session.database)?;
+    context.needs = context.needs.max(needs);
+    context.reply().integer(keys as i64);
+    Ok(())
+}

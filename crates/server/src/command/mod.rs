@@ -1,0 +1,99 @@
+//! Commands: the table, and one file for each family.
+
+mod connection;
+mod keys;
+mod server;
+mod strings;
+mod table;
+
+use crate::args::Args;
+use crate::context::Context;
+use crate::stop::{ErrorReply, Result, Stop};
+
+pub(crate) use table::{COMMANDS, find};
+
+/// Runs a command. Before its first reply or change of the session it may end with [`Stop::Blocked`], and runs again on a worker.
+pub(crate) type Handler = fn(&mut Context<'_>, &Args<'_>) -> Result<()>;
+
+/// Where the keys of a command are among its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    /// The index of the first key; 0: it has none.
+    pub first: i8,
+    /// That of the last one; below 0 it counts from the end.
+    pub last: i8,
+    pub step: i8,
+}
+
+/// A command.
+pub(crate) struct Command {
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// How many arguments it takes, its name included; below 0: at least so many.
+    pub arity: i8,
+    pub flags: &'static [&'static str],
+    pub keys: Keys,
+    /// The categories of access control.
+    pub categories: &'static [&'static str],
+    /// The version of Redis that had it first.
+    pub since: &'static str,
+    pub group: &'static str,
+    pub summary: &'static str,
+    pub handler: Handler,
+}
+
+impl Command {
+    pub fn takes(&self, arguments: usize) -> bool {
+        let arity = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { arguments >= arity } else { arguments == arity }
+    }
+
+    pub fn has_flag(&self, flag: &str) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    /// The keys among the arguments of a command, which it [takes](Command::takes).
+    pub fn keys_of<'a>(&self, args: &Args<'a>) -> impl Iterator<Item = &'a [u8]> {
+        let Keys { first, last, step } = self.keys;
+        let end = if last < 0 { args.len() as isize + last as isize } else { last as isize };
+        let indices = (first.max(1) as isize..=end).step_by(step.max(1) as usize);
+        let count = if first == 0 { 0 } else { usize::MAX };
+        indices.take(count).filter_map(|index| args.get(index as usize)).collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// Runs a command by its name, which is the first argument.
+pub(crate) fn run(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let name = &args[0];
+    let Some(command) = find(name) else { return Err(unknown(args)) };
+    if !command.takes(args.len()) {
+        let message = format!("wrong number of arguments for '{}' command", command.name);
+        return context.fail("ERR", message);
+    }
+    if !context.session.is_authenticated && !command.has_flag("no_auth") {
+        return Err(ErrorReply::NO_AUTH.into());
+    }
+    let _locks = if command.has_flag("write") {
+        context.shared.locks.lock(context.session.database, command.keys_of(args), context.may_wait)?
+    } else {
+        Default::default()
+    };
+    (command.handler)(context, args)
+}
+
+/// The error of Redis 7 for a command that does not exist.
+fn unknown(args: &Args<'_>) -> Stop {
+    const SHOWN: usize = 128;
+    let text = |bytes: &[u8]| {
+        let shown = &bytes[..bytes.len().min(SHOWN)];
+        String::from_utf8_lossy(shown).replace(['\r', '\n'], " ")
+    };
+    let mut message = format!("unknown command '{}', with args beginning with: ", text(&args[0]));
+    for argument in args.from(1) {
+        if message.len() > SHOWN + 64 {
+            break;
+        }
+        message.push_str(&format!("'{}' ", text(argument)));
+    }
+    Stop::Reply(ErrorReply { code: "ERR", message: message.into() })
+}

@@ -1,0 +1,390 @@
+//! Strings.
+
+use fulgurite_resp::{format_human_double, format_i64, parse_f64, parse_i64};
+
+use super::keys::{Deadline, deadline_of};
+use crate::args::Args;
+use crate::context::Context;
+use crate::model::{Head, Kind, Old, Write};
+use crate::stop::{ErrorReply, Result};
+
+pub(super) fn get(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let found = context.read(&args[1])?;
+    reply_string(context, found.as_ref())
+}
+
+fn reply_string(context: &mut Context<'_>, found: Option<&Old>) -> Result<()> {
+    match found {
+        Some(old) => {
+            let value = old.string()?;
+            context.reply().bulk(value);
+        }
+        None => context.reply().null(),
+    }
+    Ok(())
+}
+
+/// When a value expires that a command writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// As before.
+    Expiry,
+    /// At this time in milliseconds; 0 is never.
+    Until(u64),
+}
+
+/// The options of `SET`.
+#[derive(Debug)]
+struct SetOptions {
+    expiry: Keeps,
+    /// Write only if the key exists, or only if it does not.
+    only_if: Option<bool>,
+    returns_old: bool,
+}
+
+impl SetOptions {
+    fn parse(context: &Context<'_>, args: &Args<'_>) -> Result<SetOptions> {
+        let mut options = SetOptions { expiry: Keeps::Until(0), only_if: None, returns_old: false };
+        let (mut has_expiry, mut index) = (false, 3);
+        while index < args.len() {
+            if args.is(index, "nx") && options.only_if.is_none() {
+                options.only_if = Some(false);
+            } else if args.is(index, "xx") && options.only_if.is_none() {
+                options.only_if = Some(true);
+            } else if args.is(index, "get") {
+                options.returns_old = true;
+            } else if args.is(index, "keepttl") && !has_expiry {
+                (options.expiry, has_expiry) = (Keeps::Expiry, true);
+            } else if let Some(deadline) = Deadline::of_option(args, index).filter(|_| !has_expiry) {
+                let number = args.get(index + 1).ok_or(ErrorReply::SYNTAX)?;
+                options.expiry = Keeps::Until(deadline_of(context, "set", number, deadline)?);
+                (has_expiry, index) = (true, index + 1);
+            } else {
+                return Err(ErrorReply::SYNTAX.into());
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+pub(super) fn set(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let options = SetOptions::parse(context, args)?;
+    let (key, value) = (&args[1], &args[2]);
+    let (written, old) = context.write(|write| {
+        let old = write.stored(key)?;
+        let is_live = write.is_live(&old);
+        if options.returns_old && is_live {
+            old.as_ref().map(Old::string).transpose()?;
+        }
+        let writes = options.only_if.is_none_or(|exists| exists == is_live);
+        if writes {
+            put(write, key, old.as_ref(), value, options.expiry)?;
+        }
+        Ok((writes, old.filter(|_| is_live)))
+    })?;
+    if options.returns_old {
+        return reply_string(context, old.as_ref());
+    }
+    if written {
+        context.ok()
+    } else {
+        context.reply().null();
+        Ok(())
+    }
+}
+
+/// Writes a string. An expiry is kept only of a key that is live.
+fn put(write: &mut Write<'_>, key: &[u8], old: Option<&Old>, value: &[u8], expiry: Keeps) -> Result<()> {
+    let expires_at_ms = match expiry {
+        Keeps::Until(ms) => ms,
+        Keeps::Expiry => old
+            .map(|old| old.head)
+            .filter(|head| head.is_live(write.now_ms))
+            .map_or(0, |head| head.expires_at_ms),
+    };
+    if expires_at_ms != 0 && expires_at_ms <= write.now_ms {
+        // It has expired already: the key is deleted.
+        return old.map_or(Ok(()), |old| write.delete(key, old));
+    }
+    write.put(key, old, Head { kind: Kind::String, expires_at_ms }, value)
+}
+
+pub(super) fn setnx(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let written = context.write(|write| {
+        let old = write.stored(&args[1])?;
+        if write.is_live(&old) {
+            return Ok(false);
+        }
+        put(write, &args[1], old.as_ref(), &args[2], Keeps::Until(0))?;
+        Ok(true)
+    })?;
+    context.reply().integer(written.into());
+    Ok(())
+}
+
+pub(super) fn setex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    set_until(context, args, Deadline::AfterSeconds, "setex")
+}
+
+pub(super) fn psetex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    set_until(context, args, Deadline::AfterMs, "psetex")
+}
+
+fn set_until(context: &mut Context<'_>, args: &Args<'_>, deadline: Deadline, name: &str) -> Result<()> {
+    let until_ms = deadline_of(context, name, &args[2], deadline)?;
+    context.write(|write| {
+        let old = write.stored(&args[1])?;
+        put(write, &args[1], old.as_ref(), &args[3], Keeps::Until(until_ms))
+    })?;
+    context.ok()
+}
+
+pub(super) fn getset(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let old = context.write(|write| {
+        let old = write.stored(&args[1])?;
+        let live = write.is_live(&old);
+        if live {
+            old.as_ref().map(Old::string).transpose()?;
+        }
+        put(write, &args[1], old.as_ref(), &args[2], Keeps::Until(0))?;
+        Ok(old.filter(|_| live))
+    })?;
+    reply_string(context, old.as_ref())
+}
+
+pub(super) fn getdel(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let old = context.write(|write| {
+        let stored = write.stored(&args[1])?;
+        let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(None) };
+        old.string()?;
+        write.delete(&args[1], &old)?;
+        Ok(Some(old))
+    })?;
+    reply_string(context, old.as_ref())
+}
+
+pub(super) fn getex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let expiry = match args.len() {
+        2 => return get(context, args),
+        3 if args.is(2, "persist") => 0,
+        4 => {
+            let deadline = Deadline::of_option(args, 2).ok_or(ErrorReply::SYNTAX)?;
+            deadline_of(context, "getex", &args[3], deadline)?
+        }
+        _ => return Err(ErrorReply::SYNTAX.into()),
+    };
+    let old = context.write(|write| {
+        let stored = write.stored(&args[1])?;
+        let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(None) };
+        old.string()?;
+        if old.head.expires_at_ms != expiry {
+            put(write, &args[1], Some(&old), old.body(), Keeps::Until(expiry))?;
+        }
+        Ok(Some(old))
+    })?;
+    reply_string(context, old.as_ref())
+}
+
+pub(super) fn strlen(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let found = context.read(&args[1])?;
+    let len = found.as_ref().map(Old::string).transpose()?.map_or(0, <[u8]>::len);
+    context.reply().integer(len as i64);
+    Ok(())
+}
+
+/// Changes the value of a key, an empty one if it does not exist; the expiry stays. `None` changes nothing.
+fn change<T>(
+    context: &mut Context<'_>,
+    key: &[u8],
+    mut change: impl FnMut(Option<&[u8]>) -> Result<(Option<Vec<u8>>, T)>,
+) -> Result<T> {
+    context.write(|write| {
+        let old = write.stored(key)?;
+        let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
+        let (new, result) = change(live.map(Old::string).transpose()?)?;
+        if let Some(new) = new {
+            put(write, key, old.as_ref(), &new, Keeps::Expiry)?;
+        }
+        Ok(result)
+    })
+}
+
+fn check_len(context: &Context<'_>, len: usize) -> Result<()> {
+    if len > context.shared.config.argument_bytes_max { Err(ErrorReply::TOO_LONG.into()) } else { Ok(()) }
+}
+
+pub(super) fn append(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let max = context.shared.config.argument_bytes_max;
+    let len = change(context, &args[1], |old| {
+        let old = old.unwrap_or_default();
+        if old.len() + args[2].len() > max {
+            return Err(ErrorReply::TOO_LONG.into());
+        }
+        let new = [old, &args[2]].concat();
+        let len = new.len();
+        Ok((Some(new), len))
+    })?;
+    context.reply().integer(len as i64);
+    Ok(())
+}
+
+pub(super) fn setrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let offset = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    let offset = usize::try_from(offset).map_err(|_| ErrorReply::OFFSET)?;
+    let end = offset.saturating_add(args[3].len());
+    if !args[3].is_empty() {
+        check_len(context, end)?;
+    }
+    let len = change(context, &args[1], |old| {
+        let old = old.unwrap_or_default();
+        if args[3].is_empty() {
+            return Ok((None, old.len()));
+        }
+        let mut new = old.to_vec();
+        new.resize(new.len().max(end), 0);
+        new[offset..end].copy_from_slice(&args[3]);
+        let len = new.len();
+        Ok((Some(new), len))
+    })?;
+    context.reply().integer(len as i64);
+    Ok(())
+}
+
+pub(super) fn getrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let start = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    let end = parse_i64(&args[3]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    let found = context.read(&args[1])?;
+    let value = found.as_ref().map(Old::string).transpose()?.unwrap_or_default();
+    context.reply().bulk(range_of(value, start, end));
+    Ok(())
+}
+
+/// The bytes from `start` to `end`, both counted from the end if they are below 0, and both included.
+fn range_of(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = value.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let from_end = |index: i64| if index < 0 { (len.saturating_add(index)).max(0) } else { index };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    if len == 0 || start > end { &[] } else { &value[start as usize..=end as usize] }
+}
+
+pub(super) fn incr(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    add(context, &args[1], 1)
+}
+
+pub(super) fn decr(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    add(context, &args[1], -1)
+}
+
+pub(super) fn incrby(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let by = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    add(context, &args[1], by)
+}
+
+pub(super) fn decrby(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let by = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    let by = by.checked_neg().ok_or(ErrorReply::new("ERR", "decrement would overflow"))?;
+    add(context, &args[1], by)
+}
+
+fn add(context: &mut Context<'_>, key: &[u8], by: i64) -> Result<()> {
+    let sum = change(context, key, |old| {
+        let number = old.map_or(Some(0), parse_i64).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+        let sum = number.checked_add(by).ok_or(ErrorReply::OVERFLOW)?;
+        let mut text = Vec::new();
+        format_i64(sum, &mut text);
+        Ok((Some(text), sum))
+    })?;
+    context.reply().integer(sum);
+    Ok(())
+}
+
+pub(super) fn incrbyfloat(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let by = parse_f64(&args[2]).ok_or(ErrorReply::NOT_A_FLOAT)?;
+    let text = change(context, &args[1], |old| {
+        let number = old.map_or(Some(0.0), parse_f64).ok_or(ErrorReply::NOT_A_FLOAT)?;
+        let sum = number + by;
+        if !sum.is_finite() {
+            return Err(ErrorReply::NAN.into());
+        }
+        let mut text = Vec::new();
+        format_human_double(sum, &mut text);
+        Ok((Some(text.clone()), text))
+    })?;
+    context.reply().bulk(&text);
+    Ok(())
+}
+
+pub(super) fn mget(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let found = context.read_all(args.from(1))?;
+    let mut reply = context.reply();
+    reply.array(found.len());
+    for old in &found {
+        match old.as_ref().map(Old::string) {
+            Some(Ok(value)) => reply.bulk(value),
+            _ => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn mset(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    set_many(context, args, "mset", false)?;
+    context.ok()
+}
+
+pub(super) fn msetnx(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let written = set_many(context, args, "msetnx", true)?;
+    context.reply().integer(written.into());
+    Ok(())
+}
+
+/// Writes pairs of keys and values, all or, if one of the keys exists and they have to be absent, none.
+fn set_many(context: &mut Context<'_>, args: &Args<'_>, name: &str, only_absent: bool) -> Result<bool> {
+    if args.len().is_multiple_of(2) {
+        return context.fail("ERR", format!("wrong number of arguments for '{name}' command"));
+    }
+    context.write(|write| {
+        if only_absent {
+            for pair in args.from(1).chunks_exact(2) {
+                let old = write.stored(pair[0])?;
+                if write.is_live(&old) {
+                    return Ok(false);
+                }
+            }
+        }
+        for pair in args.from(1).chunks_exact(2) {
+            let old = write.stored(pair[0])?;
+            put(write, pair[0], old.as_ref(), pair[1], Keeps::Until(0))?;
+        }
+        Ok(true)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cases of Redis's documentation, and its ends.
+    #[test]
+    fn ranges_count_from_either_end() {
+        let value = b"This is a string";
+        for (start, end, expected) in [
+            (0, 3, &b"This"[..]),
+            (-3, -1, b"ing"),
+            (0, -1, value),
+            (10, 100, b"string"),
+            (5, 4, b""),
+            (-1, -5, b""),
+            (16, 20, b""),
+            (-100, 0, b"T"),
+            (i64::MIN, i64::MAX, value),
+        ] {
+            assert_eq!(range_of(value, start, end), expected, "{start} {end}");
+        }
+        assert_eq!(range_of(b"", 0, -1), b"");
+    }
+}

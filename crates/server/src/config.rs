@@ -1,0 +1,97 @@
+//! The options of a server.
+
+use std::net::SocketAddr;
+
+use crate::StartError;
+
+/// Where commands run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Each command goes to a worker: the plain server of the NIOSIT paper (Xiao and others, 2017).
+    Queue,
+    /// A command runs on the I/O thread that received it, as far as it need not wait and everything is in memory; else it goes
+    /// to a worker.
+    #[default]
+    Inline,
+}
+
+/// How an I/O thread has commits written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flushing {
+    /// It writes them itself while few replies wait, and leaves that to the log's thread otherwise.
+    #[default]
+    Auto,
+    /// It always writes them itself, unless another thread does.
+    Lead,
+    /// It always leaves that to the log's thread.
+    Watch,
+}
+
+/// The options of a server.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Addresses to listen on. Port 0 is any free one. Default `127.0.0.1:6379`.
+    pub bind: Vec<SocketAddr>,
+    /// How many I/O threads there are, each with its own connections. Default: half of the processors, at least 1.
+    pub io_threads: usize,
+    /// How many workers run the commands that may wait. Default: the number of processors, at least 2.
+    pub workers: usize,
+    /// Where commands run.
+    pub dispatch: Dispatch,
+    /// How an I/O thread has commits written.
+    pub flushing: Flushing,
+    /// How many clients may be connected at a time. Default 10,000.
+    pub clients_max: usize,
+    /// The password of `AUTH`. Without one the server listens on loopback addresses only. Default none.
+    pub password: Option<String>,
+    /// While so many bytes of replies of a connection are not sent yet, no command of it is read. Default 1 MiB.
+    pub unsent_bytes_max: usize,
+    /// The longest argument of a command, in bytes. Default 512 MiB.
+    pub argument_bytes_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Config {
+            bind: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            io_threads: (processors / 2).max(1),
+            workers: processors.max(2),
+            dispatch: Dispatch::default(),
+            flushing: Flushing::default(),
+            clients_max: 10_000,
+            password: None,
+            unsent_bytes_max: 1 << 20,
+            argument_bytes_max: 512 << 20,
+        }
+    }
+}
+
+impl Config {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// [`StartError::Config`] with one sentence for each violation.
+    pub fn validate(&self) -> Result<(), StartError> {
+        let mut violations = Vec::new();
+        let mut at_least_one = |name: &str, value: usize| {
+            if value == 0 {
+                violations.push(format!("{name} is 0, the least is 1"));
+            }
+        };
+        at_least_one("bind", self.bind.len());
+        at_least_one("io_threads", self.io_threads);
+        at_least_one("workers", self.workers);
+        at_least_one("clients_max", self.clients_max);
+        at_least_one("unsent_bytes_max", self.unsent_bytes_max);
+        at_least_one("argument_bytes_max", self.argument_bytes_max);
+        if self.password.is_none() {
+            let open = self.bind.iter().filter(|address| !address.ip().is_loopback());
+            violations.extend(open.map(|address| {
+                format!("{address} is not a loopback address, and there is no password: set one, or bind to 127.0.0.1")
+            }));
+        }
+        if violations.is_empty() { Ok(()) } else { Err(StartError::Config { violations }) }
+    }
+}

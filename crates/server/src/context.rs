@@ -1,0 +1,152 @@
+//! What a command runs with: its session, the data, and its reply.
+
+use fulgurite::{Attempt, Csn, Error, Missing, Transaction};
+use fulgurite_resp::Encoder;
+
+use crate::model::{Model, Old, Write, head_key};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::stop::{ErrorReply, Result, Stop};
+
+/// How often a command that conflicts runs again on a thread that does not wait.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// A command that runs.
+pub(crate) struct Context<'a> {
+    pub shared: &'a Shared,
+    pub session: &'a mut Session,
+    /// Whether it may wait, and read from disk: on a worker.
+    pub may_wait: bool,
+    /// The stripe of this thread, in which it counts keys.
+    pub stripe: u32,
+    /// The time of the whole command, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// The commit that has to be durable before the reply may leave.
+    pub needs: Csn,
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Context<'a> {
+    pub fn new(
+        shared: &'a Shared,
+        session: &'a mut Session,
+        out: &'a mut Vec<u8>,
+        may_wait: bool,
+        stripe: u32,
+    ) -> Context<'a> {
+        let now_ms = shared.db.now_ms();
+        Context { shared, session, may_wait, stripe, now_ms, needs: Csn::ZERO, out }
+    }
+
+    /// Writes the reply.
+    pub fn reply(&mut self) -> Encoder<'_> {
+        Encoder::new(self.out, self.session.protocol)
+    }
+
+    pub fn ok(&mut self) -> Result<()> {
+        self.reply().simple(b"OK");
+        Ok(())
+    }
+
+    pub fn model(&self) -> &'a Model {
+        &self.shared.model
+    }
+
+    pub fn keyspace(&self) -> u32 {
+        self.model().keyspace(self.session.database)
+    }
+
+    /// The record of a key that exists.
+    pub fn read(&mut self, key: &[u8]) -> Result<Option<Old>> {
+        let row = head_key(self.keyspace(), key);
+        let heads = &self.model().tables.heads;
+        let own = self.session.own;
+        let found = if self.may_wait { heads.read_at(&row, own)? } else { heads.try_read_at(&row, own)? };
+        self.needs = self.needs.max(found.needs);
+        let old = found.value.map(Old::decode).transpose()?;
+        Ok(old.filter(|old| old.head.is_live(self.now_ms)))
+    }
+
+    /// The records of several keys, all at one commit.
+    pub fn read_all(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Old>>> {
+        if let [key] = keys {
+            return Ok(vec![self.read(key)?]);
+        }
+        let txn = self.begin()?;
+        let mut all = Vec::with_capacity(keys.len());
+        for key in keys {
+            let row = head_key(self.keyspace(), key);
+            let heads = &self.model().tables.heads;
+            let found = if self.may_wait { txn.get(heads, &row)? } else { txn.try_get(heads, &row)? };
+            let old = found.map(Old::decode).transpose()?;
+            all.push(old.filter(|old| old.head.is_live(self.now_ms)));
+        }
+        self.needs = self.needs.max(txn.needs());
+        Ok(all)
+    }
+
+    /// Begins a transaction, which sees the connection's newest commit.
+    fn begin(&mut self) -> Result<Transaction> {
+        let txn = self.shared.db.begin();
+        if txn.snapshot_csn() >= self.session.own {
+            return Ok(txn);
+        }
+        if !self.may_wait {
+            return Err(Stop::Blocked(Missing::Order));
+        }
+        drop(txn);
+        while self.shared.db.visible_csn() < self.session.own {
+            std::thread::yield_now();
+        }
+        Ok(self.shared.db.begin())
+    }
+
+    /// Runs a transaction, again if it conflicts, and commits it. The reply depends on it, and on what it saw, if it ends with
+    /// an error or writes nothing.
+    pub fn write<T>(&mut self, mut body: impl FnMut(&mut Write<'_>) -> Result<T>) -> Result<T> {
+        let mut attempts = 0;
+        loop {
+            match self.write_once(&mut body) {
+                Err(Stop::Conflict) if self.may_wait => {
+                    attempts += 1;
+                    std::thread::yield_now();
+                }
+                Err(Stop::Conflict) if attempts < ATTEMPTS_MAX => attempts += 1,
+                Err(Stop::Conflict) => return Err(Stop::Blocked(Missing::Latch)),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn write_once<T>(&mut self, body: &mut impl FnMut(&mut Write<'_>) -> Result<T>) -> Result<T> {
+        let mut txn = self.begin()?;
+        txn.set_durability(self.session.durability)?;
+        let tables = &self.model().tables;
+        let mut write = Write::new(&mut txn, tables, self.may_wait, self.now_ms, self.keyspace());
+        let outcome = body(&mut write).and_then(|value| write.count_keys(self.stripe).map(|()| value));
+        let value = match outcome {
+            Ok(value) => value,
+            Err(stop) => {
+                self.needs = self.needs.max(txn.needs());
+                return Err(stop);
+            }
+        };
+        let attempt =
+            if self.may_wait { txn.commit_numbered().map(Attempt::Committed) } else { txn.try_commit() };
+        match attempt {
+            Ok(Attempt::Committed(commit)) => {
+                self.needs = self.needs.max(commit.needs);
+                self.session.own = self.session.own.max(commit.csn);
+                Ok(value)
+            }
+            Ok(Attempt::Blocked(_, missing)) => Err(Stop::Blocked(missing)),
+            Err(Error::Conflict(_)) => Err(Stop::Conflict),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the command with an error reply.
+    pub fn fail<T>(&self, code: &'static str, message: String) -> Result<T> {
+        Err(Stop::Reply(ErrorReply { code, message: message.into() }))
+    }
+}

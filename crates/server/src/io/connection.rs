@@ -1,0 +1,285 @@
+//! One connection: its bytes, its commands, its replies.
+
+use std::io::{ErrorKind, Read};
+
+use fulgurite_resp::{Encoder, Event, Limits, Parser};
+use mio::net::TcpStream;
+
+use super::output::Output;
+use crate::Dispatch;
+use crate::args::{Args, OwnedArgs};
+use crate::execute::{Outcome, execute};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::worker::Task;
+
+/// How many bytes a read asks for at least.
+const READ_BYTES: usize = 16 << 10;
+
+/// An input buffer that is larger than this is given back once it is empty.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// How many commands of one connection run before others have their turn.
+const COMMANDS_A_TURN: usize = 64;
+
+/// An argument that is longer is collected apart from the input.
+const PIECES_FROM_BYTES: usize = 64 << 10;
+
+/// What a connection needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// An event of its socket, a worker, or a commit.
+    Event,
+    /// Another turn: it has more to do.
+    Turn,
+    /// To be closed.
+    Close,
+}
+
+/// A connection.
+pub(super) struct Connection {
+    pub stream: TcpStream,
+    /// `None` while a worker has it.
+    session: Option<Box<Session>>,
+    parser: Parser,
+    /// What arrived, from the first byte on that is not consumed.
+    input: Vec<u8>,
+    consumed: usize,
+    /// A command with large arguments that is arriving.
+    large: Option<OwnedArgs>,
+    pub output: Output,
+    /// The socket may have more to read.
+    is_readable: bool,
+    /// The client sends nothing more.
+    has_ended: bool,
+    /// No command is read any more; it is closed once its replies are sent.
+    is_closing: bool,
+    /// It is among the connections that wait for commits.
+    pub is_waiting: bool,
+    /// It is among those that have another turn.
+    pub has_turn: bool,
+}
+
+impl Connection {
+    pub fn new(stream: TcpStream, session: Session, argument_bytes_max: usize) -> Connection {
+        let limits = Limits { argument_bytes_max, pieces_from_bytes: PIECES_FROM_BYTES, ..Limits::default() };
+        let mut parser = Parser::new(limits);
+        parser.set_authenticated(session.is_authenticated);
+        Connection {
+            stream,
+            session: Some(Box::new(session)),
+            parser,
+            input: Vec::new(),
+            consumed: 0,
+            large: None,
+            output: Output::default(),
+            is_readable: true,
+            has_ended: false,
+            is_closing: false,
+            is_waiting: false,
+            has_turn: false,
+        }
+    }
+
+    /// The socket is ready.
+    pub fn note_ready(&mut self, is_readable: bool) {
+        self.is_readable |= is_readable;
+    }
+
+    /// No command is read any more.
+    pub fn begin_close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Whether a worker runs a command of it.
+    pub fn is_at_worker(&self) -> bool {
+        self.session.is_none()
+    }
+
+    /// A worker ran its command. Returns false if the connection has to be closed.
+    pub fn finish(&mut self, session: Box<Session>, reply: &[u8], outcome: Outcome) -> bool {
+        let start = self.output.bytes.len();
+        self.output.bytes.extend_from_slice(reply);
+        self.note(start, outcome, &session);
+        self.session = Some(session);
+        outcome != Outcome::Close
+    }
+
+    /// Notes the outcome of a command whose reply begins at `start`.
+    fn note(&mut self, start: usize, outcome: Outcome, session: &Session) {
+        let needs = outcome.needs();
+        if needs > fulgurite::Csn::ZERO && self.output.bytes.len() > start {
+            self.output.hold(start, needs);
+        }
+        self.parser.set_authenticated(session.is_authenticated);
+        self.is_closing |= session.has_quit;
+    }
+
+    /// Runs commands, as many as a turn has, and reads what the socket has of more.
+    pub fn take_turn(&mut self, shared: &Shared, thread: usize, token: usize) -> Next {
+        let mut left = COMMANDS_A_TURN;
+        loop {
+            match self.run_command(shared, thread, token) {
+                Ran::Command if left > 1 => left -= 1,
+                Ran::Command => return Next::Turn,
+                Ran::Event => return self.next(),
+                Ran::Close => return Next::Close,
+                Ran::Nothing => match self.read() {
+                    Ok(true) => {}
+                    Ok(false) => return self.next(),
+                    Err(_) => return Next::Close,
+                },
+            }
+        }
+    }
+
+    fn next(&self) -> Next {
+        let has_sent_all = self.output.unsent() == 0;
+        let is_done = self.is_closing || (self.has_ended && self.session.is_some());
+        if is_done && has_sent_all && self.session.is_some() { Next::Close } else { Next::Event }
+    }
+
+    /// Whether it may run commands now.
+    fn takes_commands(&self, shared: &Shared) -> bool {
+        !self.is_closing && self.session.is_some() && self.output.unsent() < shared.config.unsent_bytes_max
+    }
+
+    /// Runs the next command that has arrived.
+    fn run_command(&mut self, shared: &Shared, thread: usize, token: usize) -> Ran {
+        if !self.takes_commands(shared) {
+            return Ran::Event;
+        }
+        let Connection { parser, input, consumed, large, .. } = self;
+        let parsed = match parser.parse(&input[*consumed..]) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let protocol = self.session.as_ref().map(|session| session.protocol).unwrap_or_default();
+                Encoder::new(&mut self.output.bytes, protocol).error("ERR", &error.to_string());
+                self.is_closing = true;
+                return Ran::Event;
+            }
+        };
+        let bytes = parsed.consumed_bytes;
+        let (mut owned, mut replied) = (None, None);
+        let ran = match parsed.event {
+            Event::Incomplete { .. } => Ran::Nothing,
+            Event::Arguments(arguments) => {
+                let large = large.get_or_insert_default();
+                arguments.iter().for_each(|argument| large.push(argument));
+                Ran::Command
+            }
+            Event::Piece(piece) => {
+                let large = large.as_mut().expect("arguments come before their pieces");
+                large.push_piece(piece.bytes, piece.is_last());
+                Ran::Command
+            }
+            Event::End => {
+                owned = large.take();
+                Ran::Command
+            }
+            Event::Command(arguments) => {
+                let session = self.session.as_mut().expect("no worker has it");
+                let start = self.output.bytes.len();
+                let args = Args::of(arguments);
+                let outcome = match shared.config.dispatch {
+                    Dispatch::Queue => Outcome::Blocked,
+                    Dispatch::Inline => {
+                        execute(shared, session, &args, &mut self.output.bytes, false, thread as u32)
+                    }
+                };
+                match outcome {
+                    Outcome::Blocked => owned = Some(OwnedArgs::copy(&args)),
+                    Outcome::Close => return Ran::Close,
+                    Outcome::Replied { .. } => replied = Some((start, outcome)),
+                }
+                Ran::Command
+            }
+        };
+        self.consume(bytes);
+        if let Some((start, outcome)) = replied {
+            let session = self.session.take().expect("no worker has it");
+            self.note(start, outcome, &session);
+            self.session = Some(session);
+        }
+        if let Some(args) = owned {
+            let session = self.session.take().expect("no worker has it");
+            shared.queue.push(Task { thread, token, session, args });
+            return Ran::Event;
+        }
+        ran
+    }
+
+    /// Drops consumed input.
+    fn consume(&mut self, bytes: usize) {
+        self.consumed += bytes;
+        if self.consumed == self.input.len() {
+            self.input.clear();
+            self.input.shrink_to(KEPT_BYTES_MAX);
+            self.consumed = 0;
+        }
+    }
+
+    /// Reads once. False if there is nothing to read now.
+    fn read(&mut self) -> std::io::Result<bool> {
+        if self.has_ended || !self.is_readable {
+            return Ok(false);
+        }
+        if self.consumed > 0 {
+            self.input.drain(..self.consumed);
+            self.consumed = 0;
+        }
+        let start = self.input.len();
+        let room = READ_BYTES.max(self.input.capacity() - start);
+        self.input.resize(start + room, 0);
+        let read = loop {
+            match self.stream.read(&mut self.input[start..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read,
+            }
+        };
+        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => {
+                self.has_ended = true;
+                Ok(false)
+            }
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.is_readable = false;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends what may be sent. Returns what it needs next.
+    pub fn send(&mut self) -> Next {
+        let unsent = self.output.unsent();
+        if self.output.send(&mut self.stream).is_err() {
+            return Next::Close;
+        }
+        match self.next() {
+            // Commands were not read while too much was unsent.
+            Next::Event if self.output.unsent() < unsent && self.session.is_some() && self.has_input() => {
+                Next::Turn
+            }
+            next => next,
+        }
+    }
+
+    fn has_input(&self) -> bool {
+        !self.is_closing && (self.consumed < self.input.len() || self.is_readable)
+    }
+}
+
+/// The result of looking for a command.
+enum Ran {
+    /// One ran, or a part of one was taken.
+    Command,
+    /// None has arrived.
+    Nothing,
+    /// None may run now.
+    Event,
+    /// The connection has to be closed.
+    Close,
+}

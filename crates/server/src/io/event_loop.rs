@@ -1,0 +1,315 @@
+//! The event loop of an I/O thread.
+//!
+//! A round: take what happened, let each connection that can do something run its commands, then let go the replies whose commits are
+//! durable. While replies wait, and no connection has anything to do, the thread writes the log itself if few wait: one that
+//! leads answers a lone client without a switch to another thread and back. With many it leaves that to the log's thread, and
+//! reads the next commands meanwhile.
+
+use std::io::{ErrorKind, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use fulgurite::{Csn, Watch};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+use super::connection::{Connection, Next};
+use super::inbox::{Inbox, Message, WAKE};
+use super::waiting::Waiting;
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::worker::Finished;
+use crate::{Flushing, StartError};
+
+/// The token of the first listener; those below belong to connections.
+const LISTENERS: usize = usize::MAX - 1_024;
+
+/// With so many connections waiting a thread writes the log itself.
+const LEADS_UP_TO: usize = 16;
+
+/// How long a server that stops waits for replies.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An I/O thread.
+pub(crate) struct IoThread {
+    shared: Arc<Shared>,
+    number: usize,
+    poll: Poll,
+    inbox: Arc<Inbox>,
+    listeners: Vec<TcpListener>,
+    /// By token.
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Connections that have another turn.
+    turns: Vec<usize>,
+    waiting: Waiting,
+    watch: Watch,
+}
+
+impl IoThread {
+    pub fn new(
+        shared: &Arc<Shared>,
+        number: usize,
+        poll: Poll,
+        mut listeners: Vec<TcpListener>,
+    ) -> Result<IoThread, StartError> {
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            poll.registry().register(listener, Token(LISTENERS + index), Interest::READABLE)?;
+        }
+        let inbox = shared.inboxes[number].clone();
+        let waking = inbox.clone();
+        let watch = shared.db.watch(move || waking.wake());
+        Ok(IoThread {
+            shared: shared.clone(),
+            number,
+            poll,
+            inbox,
+            listeners,
+            connections: Vec::new(),
+            free: Vec::new(),
+            turns: Vec::new(),
+            waiting: Waiting::default(),
+            watch,
+        })
+    }
+
+    /// Runs until the server stops.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(1_024);
+        let mut stops_at = None;
+        loop {
+            let timeout = match stops_at {
+                _ if !self.turns.is_empty() => Some(Duration::ZERO),
+                Some(_) => Some(Duration::from_millis(10)),
+                None => None,
+            };
+            if let Err(error) = self.poll.poll(&mut events, timeout) {
+                if error.kind() != ErrorKind::Interrupted {
+                    tracing::error!(%error, "an I/O thread ends: waiting for events failed");
+                    return;
+                }
+            }
+            self.round(&events);
+            if self.shared.is_stopping.load(Ordering::SeqCst) {
+                let until = *stops_at.get_or_insert_with(|| self.begin_stop());
+                if self.is_done() || Instant::now() >= until {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn round(&mut self, events: &Events) {
+        for token in std::mem::take(&mut self.turns) {
+            if let Some(connection) = &mut self.connections[token] {
+                connection.has_turn = false;
+                self.turn(token);
+            }
+        }
+        for event in events {
+            match event.token() {
+                WAKE => {}
+                Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
+                Token(token) => {
+                    if let Some(Some(connection)) = self.connections.get_mut(token) {
+                        connection.note_ready(event.is_readable() || event.is_read_closed());
+                        self.turn(token);
+                    }
+                }
+            }
+        }
+        for message in self.inbox.take() {
+            match message {
+                Message::Look => {}
+                Message::Connection(stream) => self.add(stream),
+                Message::Finished(finished) => self.finish(finished),
+            }
+        }
+        self.settle();
+    }
+
+    // Connections.
+
+    fn accept(&mut self, index: usize) {
+        loop {
+            match self.listeners[index].accept() {
+                Ok((stream, _)) => self.welcome(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // Without descriptors, say: the next connection wakes this thread again.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hands a new connection to the I/O thread whose turn it is.
+    fn welcome(&mut self, mut stream: TcpStream) {
+        let shared = &self.shared;
+        if shared.is_stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        if shared.connected.fetch_add(1, Ordering::SeqCst) >= shared.config.clients_max {
+            shared.connected.fetch_sub(1, Ordering::SeqCst);
+            _ = stream.write_all(b"-ERR max number of clients reached\r\n");
+            return;
+        }
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst) as usize;
+        let thread = number % shared.inboxes.len();
+        if thread == self.number {
+            self.add(stream);
+        } else {
+            shared.inboxes[thread].send(Message::Connection(stream));
+        }
+    }
+
+    fn add(&mut self, mut stream: TcpStream) {
+        let shared = &self.shared;
+        let token = self.free.pop().unwrap_or(self.connections.len());
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = self.poll.registry().register(&mut stream, Token(token), interest);
+        if let Err(error) = registered.and_then(|()| stream.set_nodelay(true)) {
+            tracing::warn!(%error, "a connection is closed");
+            shared.connected.fetch_sub(1, Ordering::SeqCst);
+            return self.free.push(token);
+        }
+        let id = shared.next_id();
+        let session = Session::new(id, shared.config.password.is_none(), shared.durability());
+        let connection = Connection::new(stream, session, shared.config.argument_bytes_max);
+        if token == self.connections.len() {
+            self.connections.push(Some(connection));
+        } else {
+            self.connections[token] = Some(connection);
+        }
+        self.turn(token);
+    }
+
+    fn close(&mut self, token: usize) {
+        let Some(connection) = &mut self.connections[token] else { return };
+        if connection.is_at_worker() {
+            // Its token is free once the worker is done.
+            connection.begin_close();
+            return;
+        }
+        let Some(mut connection) = self.connections[token].take() else { return };
+        _ = self.poll.registry().deregister(&mut connection.stream);
+        if connection.is_waiting {
+            self.waiting.remove(token);
+        }
+        self.turns.retain(|other| *other != token);
+        self.free.push(token);
+        self.shared.connected.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    // Commands.
+
+    /// Lets a connection run its commands.
+    fn turn(&mut self, token: usize) {
+        let Some(connection) = &mut self.connections[token] else { return };
+        let next = connection.take_turn(&self.shared, self.number, token);
+        self.after(token, next);
+    }
+
+    /// A worker ran a command.
+    fn finish(&mut self, Finished { token, session, reply, outcome }: Finished) {
+        let Some(connection) = &mut self.connections[token] else { return };
+        if connection.finish(session, &reply, outcome) {
+            self.turn(token);
+        } else {
+            self.close(token);
+        }
+    }
+
+    /// After a connection had its turn: sends what may be sent, and files it where it waits.
+    fn after(&mut self, token: usize, mut next: Next) {
+        let Some(connection) = &mut self.connections[token] else { return };
+        connection.output.release(self.watch.reached());
+        if next != Next::Close && connection.output.is_ready() {
+            next = match (next, connection.send()) {
+                (_, Next::Close) => Next::Close,
+                (Next::Turn, _) | (_, Next::Turn) => Next::Turn,
+                (Next::Event | Next::Close, Next::Event) => Next::Event,
+            };
+        }
+        if next == Next::Close {
+            return self.close(token);
+        }
+        if let Some(needs) = connection.output.needs().filter(|_| !connection.is_waiting) {
+            connection.is_waiting = true;
+            self.waiting.add(needs, token);
+        }
+        if next == Next::Turn && !connection.has_turn {
+            connection.has_turn = true;
+            self.turns.push(token);
+        }
+    }
+
+    // Replies.
+
+    /// Lets the replies go whose commits are durable, and has the others' written.
+    fn settle(&mut self) {
+        loop {
+            self.release(self.watch.reached());
+            let Some(first) = self.waiting.first() else { return };
+            let leads = match self.shared.config.flushing {
+                Flushing::Auto => self.turns.is_empty() && self.waiting.len() <= LEADS_UP_TO,
+                Flushing::Lead => true,
+                Flushing::Watch => false,
+            };
+            let asked = match leads.then(|| self.watch.lead()).transpose() {
+                Ok(Some(true)) => Ok(true),
+                Ok(_) => self.watch.ask(first),
+                Err(error) => Err(error),
+            };
+            match asked {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    fn release(&mut self, reached: Csn) {
+        while let Some(token) = self.waiting.take(reached) {
+            let Some(connection) = &mut self.connections[token] else { continue };
+            connection.is_waiting = false;
+            connection.output.release(reached);
+            let next = connection.send();
+            self.after(token, next);
+        }
+    }
+
+    /// No commit becomes durable any more: whether those that wait happened is unknown, so their clients get no reply.
+    fn fail(&mut self, error: &fulgurite::Error) {
+        let waiting = self.waiting.take_all();
+        tracing::error!(%error, connections = waiting.len(), "commits on their way are lost or not, and their connections are closed");
+        for token in waiting {
+            if let Some(connection) = &mut self.connections[token] {
+                connection.is_waiting = false;
+            }
+            self.close(token);
+        }
+    }
+
+    // The end.
+
+    /// Reads no command any more; returns until when replies are awaited.
+    fn begin_stop(&mut self) -> Instant {
+        self.listeners.clear();
+        for token in 0..self.connections.len() {
+            if let Some(connection) = &mut self.connections[token] {
+                connection.begin_close();
+                let next = connection.send();
+                self.after(token, next);
+            }
+        }
+        Instant::now() + PATIENCE
+    }
+
+    fn is_done(&self) -> bool {
+        self.connections.iter().all(Option::is_none)
+    }
+}

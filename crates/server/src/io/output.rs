@@ -1,0 +1,163 @@
+//! The replies of a connection, in order, and how far they may be sent.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+
+use fulgurite::Csn;
+
+/// A buffer that is larger than this is given back once it is empty.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Replies that are not sent yet.
+///
+/// **INV-SRV-1.** *No byte of a reply is sent before the commit that the reply needs is durable, nor before all replies in front of
+/// it.* [`Output::held`] has, in the order of the replies, the commit that each needs and where it ends; what has no entry needs
+/// none, or no other than the entry before it. [`Output::send`] sends up to the end of the reply before the first entry.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    pub bytes: Vec<u8>,
+    /// How many of them are sent.
+    sent: usize,
+    /// The commits that replies need, in the order of the replies, each with where its reply begins.
+    held: VecDeque<(Csn, usize)>,
+}
+
+impl Output {
+    /// A reply was appended that begins at `start`, and needs a commit.
+    pub fn hold(&mut self, start: usize, needs: Csn) {
+        if self.held.back().is_none_or(|(before, _)| *before < needs) {
+            self.held.push_back((needs, start));
+        }
+    }
+
+    /// The commit that the first reply needs which may not be sent yet.
+    pub fn needs(&self) -> Option<Csn> {
+        self.held.front().map(|(needs, _)| *needs)
+    }
+
+    /// Commits up to `reached` are durable.
+    pub fn release(&mut self, reached: Csn) {
+        while self.held.front().is_some_and(|(needs, _)| *needs <= reached) {
+            self.held.pop_front();
+        }
+    }
+
+    /// How many bytes are not sent.
+    pub fn unsent(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Whether bytes may be sent now.
+    pub fn is_ready(&self) -> bool {
+        self.sent < self.end()
+    }
+
+    fn end(&self) -> usize {
+        self.held.front().map_or(self.bytes.len(), |(_, start)| *start)
+    }
+
+    /// Sends what may be sent, as far as the connection takes it. Returns whether it took all.
+    pub fn send(&mut self, stream: &mut impl Write) -> std::io::Result<bool> {
+        while self.is_ready() {
+            match stream.write(&self.bytes[self.sent..self.end()]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.drop_sent();
+        Ok(true)
+    }
+
+    /// Gives the memory of what is sent back: at once if all is, else once that is half of the buffer.
+    fn drop_sent(&mut self) {
+        if self.unsent() == 0 {
+            self.bytes.clear();
+            self.bytes.shrink_to(KEPT_BYTES_MAX);
+        } else if self.sent > self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.held.iter_mut().for_each(|(_, start)| *start -= self.sent);
+        } else {
+            return;
+        }
+        self.sent = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes `room` bytes, then no more.
+    struct Socket {
+        taken: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Socket {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let count = bytes.len().min(self.room);
+            if count == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            self.taken.extend_from_slice(&bytes[..count]);
+            self.room -= count;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn reply(output: &mut Output, text: &str, needs: u64) {
+        let start = output.bytes.len();
+        output.bytes.extend_from_slice(text.as_bytes());
+        if needs > 0 {
+            output.hold(start, Csn(needs));
+        }
+    }
+
+    fn sent(output: &mut Output, socket: &mut Socket, room: usize) -> String {
+        socket.room = room;
+        output.send(socket).unwrap();
+        String::from_utf8(std::mem::take(&mut socket.taken)).unwrap()
+    }
+
+    #[test]
+    fn replies_leave_in_order_and_not_before_what_they_need() {
+        let mut output = Output::default();
+        let mut socket = Socket { taken: Vec::new(), room: 0 };
+        // The third needs less than the second, and follows it; the fourth needs nothing itself.
+        for (text, needs) in [("a", 0), ("b", 5), ("c", 3), ("d", 0), ("e", 7)] {
+            reply(&mut output, text, needs);
+        }
+        assert_eq!(output.needs(), Some(Csn(5)));
+        assert_eq!(sent(&mut output, &mut socket, 10), "a");
+        output.release(Csn(4));
+        assert_eq!(sent(&mut output, &mut socket, 10), "");
+        output.release(Csn(5));
+        assert_eq!((output.needs(), output.is_ready()), (Some(Csn(7)), true));
+        assert_eq!(sent(&mut output, &mut socket, 2), "bc");
+        reply(&mut output, "f", 7);
+        assert_eq!(sent(&mut output, &mut socket, 10), "d");
+        output.release(Csn(7));
+        assert_eq!((sent(&mut output, &mut socket, 10), output.unsent()), ("ef".into(), 0));
+        assert!(output.needs().is_none() && !output.is_ready());
+    }
+
+    #[test]
+    fn sent_bytes_take_no_memory_for_long() {
+        let mut output = Output::default();
+        let mut socket = Socket { taken: Vec::new(), room: 0 };
+        reply(&mut output, &"x".repeat(300_000), 0);
+        reply(&mut output, "held", 1);
+        assert_eq!(sent(&mut output, &mut socket, 400_000).len(), 300_000);
+        assert_eq!(output.bytes.len(), 4);
+        output.release(Csn(1));
+        assert_eq!(sent(&mut output, &mut socket, 10), "held");
+        assert!(output.bytes.capacity() <= KEPT_BYTES_MAX);
+    }
+}

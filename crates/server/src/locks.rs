@@ -1,0 +1,45 @@
+//! Locks of keys: commands that write one key run one after the other, so that a hot key costs no conflicts.
+//!
+//! A command holds the locks of its keys until its commit has a number, and never over the wait for durability. The engine's
+//! validation stays: what does not run here, such as another user of the database, is found by it.
+
+use fulgurite::Missing;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::stop::{Result, Stop};
+
+const LOCKS: usize = 1024;
+
+/// The locks of a server.
+pub(crate) struct KeyLocks(Box<[Mutex<()>]>);
+
+/// Locks that are held until this is dropped.
+pub(crate) type Held<'l> = SmallVec<[MutexGuard<'l, ()>; 2]>;
+
+impl KeyLocks {
+    pub fn new() -> KeyLocks {
+        KeyLocks((0..LOCKS).map(|_| Mutex::new(())).collect())
+    }
+
+    /// Locks keys of a numbered database, in an order that all threads keep.
+    ///
+    /// # Errors
+    /// [`Stop::Blocked`] if another thread holds one of them and the caller may not wait.
+    pub fn lock<'k>(
+        &self,
+        database: usize,
+        keys: impl Iterator<Item = &'k [u8]>,
+        may_wait: bool,
+    ) -> Result<Held<'_>> {
+        let mut indices: SmallVec<[usize; 4]> =
+            keys.map(|key| xxh3_64_with_seed(key, database as u64) as usize % LOCKS).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let lock = |index: usize| {
+            if may_wait { Some(self.0[index].lock()) } else { self.0[index].try_lock() }
+        };
+        indices.into_iter().map(lock).collect::<Option<_>>().ok_or(Stop::Blocked(Missing::Latch))
+    }
+}

@@ -1,0 +1,136 @@
+//! A transaction of a command that writes.
+
+use fulgurite::{Expiry, Transaction, Value};
+
+use super::head::{Head, Kind};
+use super::tables::{Tables, count_key, decode_count, expiry_key, head_key};
+use crate::stop::{ErrorReply, Result};
+
+/// A head record that was read.
+pub(crate) struct Old {
+    pub head: Head,
+    record: Value,
+    body: usize,
+}
+
+impl Old {
+    /// The bytes after the head: the value of a string.
+    pub fn body(&self) -> &[u8] {
+        &self.record[self.body..]
+    }
+
+    /// The value, if it is a string.
+    pub fn string(&self) -> Result<&[u8]> {
+        match self.head.kind {
+            Kind::String => Ok(self.body()),
+        }
+    }
+
+    /// A head record that was found.
+    pub fn decode(record: Value) -> Result<Old> {
+        let (head, body) = Head::decode(&record).ok_or_else(|| {
+            ErrorReply::new("ERR", "the record of the key is damaged: run `fulgurite check`")
+        })?;
+        Ok(Old { head, record, body })
+    }
+}
+
+/// The transaction of a command that writes. What it reads it reads for an update, so that a conflict is found at the commit, and
+/// a key that was read live has to be live then.
+pub(crate) struct Write<'t> {
+    pub txn: &'t mut Transaction,
+    pub tables: &'t Tables,
+    /// Whether reads may wait for the disk.
+    pub may_wait: bool,
+    pub now_ms: u64,
+    pub keyspace: u32,
+    /// How many keys it created, less those that it deleted.
+    created: i64,
+}
+
+impl<'t> Write<'t> {
+    pub fn new(
+        txn: &'t mut Transaction,
+        tables: &'t Tables,
+        may_wait: bool,
+        now_ms: u64,
+        keyspace: u32,
+    ) -> Write<'t> {
+        Write { txn, tables, may_wait, now_ms, keyspace, created: 0 }
+    }
+
+    /// The head record of a key, also of one that has expired and is not reclaimed yet.
+    pub fn stored(&mut self, key: &[u8]) -> Result<Option<Old>> {
+        let row = head_key(self.keyspace, key);
+        let found = if self.may_wait {
+            self.txn.get_for_update(&self.tables.heads, &row)?
+        } else {
+            self.txn.try_get_for_update(&self.tables.heads, &row)?
+        };
+        let Some(old) = found.map(Old::decode).transpose()? else { return Ok(None) };
+        if old.head.expires_at_ms != 0 && old.head.is_live(self.now_ms) {
+            let expiry = Expiry::at_unix_ms(old.head.expires_at_ms);
+            self.txn.commit_before(&self.tables.heads, &row, expiry)?;
+        }
+        Ok(Some(old))
+    }
+
+    /// Whether a record that was read is that of a key that exists.
+    pub fn is_live(&self, old: &Option<Old>) -> bool {
+        old.as_ref().is_some_and(|old| old.head.is_live(self.now_ms))
+    }
+
+    /// Writes a key whose record was `old`.
+    pub fn put(&mut self, key: &[u8], old: Option<&Old>, head: Head, body: &[u8]) -> Result<()> {
+        let mut record = Vec::with_capacity(9 + body.len());
+        head.encode(&mut record);
+        record.extend_from_slice(body);
+        self.put_record(key, old, head, &record)
+    }
+
+    fn put_record(&mut self, key: &[u8], old: Option<&Old>, head: Head, record: &[u8]) -> Result<()> {
+        let expired_before = old.map_or(0, |old| old.head.expires_at_ms);
+        if expired_before != head.expires_at_ms {
+            self.drop_expiry(key, expired_before)?;
+            if head.expires_at_ms != 0 {
+                let entry = expiry_key(head.expires_at_ms, self.keyspace, key);
+                self.txn.put(&self.tables.expiry, &entry, b"")?;
+            }
+        }
+        self.created += i64::from(old.is_none());
+        self.txn.put(&self.tables.heads, head_key(self.keyspace, key), record)?;
+        Ok(())
+    }
+
+    /// Deletes a key whose record was `old`.
+    pub fn delete(&mut self, key: &[u8], old: &Old) -> Result<()> {
+        self.drop_expiry(key, old.head.expires_at_ms)?;
+        self.created -= 1;
+        self.txn.delete(&self.tables.heads, head_key(self.keyspace, key))?;
+        Ok(())
+    }
+
+    fn drop_expiry(&mut self, key: &[u8], expires_at_ms: u64) -> Result<()> {
+        if expires_at_ms != 0 {
+            self.txn.delete(&self.tables.expiry, expiry_key(expires_at_ms, self.keyspace, key))?;
+        }
+        Ok(())
+    }
+
+    /// Counts the keys that it created and deleted, in the record of a stripe. Each thread has a stripe of its own, so that
+    /// those of no two commands meet there.
+    pub fn count_keys(&mut self, stripe: u32) -> Result<()> {
+        if self.created == 0 {
+            return Ok(());
+        }
+        let row = count_key(self.keyspace, stripe);
+        let counted = if self.may_wait {
+            self.txn.get_for_update(&self.tables.counts, row)?
+        } else {
+            self.txn.try_get_for_update(&self.tables.counts, row)?
+        };
+        let count = counted.map_or(0, |record| decode_count(&record)) + std::mem::take(&mut self.created);
+        self.txn.put(&self.tables.counts, row, count.to_le_bytes())?;
+        Ok(())
+    }
+}

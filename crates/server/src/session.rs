@@ -1,0 +1,62 @@
+//! The state of a connection that commands read and change. It travels with a command that goes to a worker.
+
+use fulgurite::{Csn, Durability};
+use fulgurite_resp::Protocol;
+
+/// How many databases there are: `SELECT` takes 0 to 15.
+pub(crate) const DATABASES: usize = 16;
+
+/// Which replies a client gets: `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    #[default]
+    On,
+    Off,
+    /// Not that of this command, ...
+    SkipNext,
+    /// ... nor that of the next one.
+    Skip,
+}
+
+/// The state of a connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The connection's number; never given twice.
+    pub id: u64,
+    pub protocol: Protocol,
+    pub database: usize,
+    pub is_authenticated: bool,
+    pub name: Vec<u8>,
+    pub library: (Vec<u8>, Vec<u8>),
+    pub replies: Replies,
+    /// The level of its commits.
+    pub durability: Durability,
+    /// Its newest commit, which its next command sees.
+    pub own: Csn,
+    /// The connection is closed once its replies are sent.
+    pub has_quit: bool,
+}
+
+impl Session {
+    pub fn new(id: u64, is_authenticated: bool, durability: Durability) -> Session {
+        Session {
+            id,
+            protocol: Protocol::Resp2,
+            database: 0,
+            is_authenticated,
+            name: Vec::new(),
+            library: Default::default(),
+            replies: Replies::On,
+            durability,
+            own: Csn::ZERO,
+            has_quit: false,
+        }
+    }
+
+    /// Puts all back but the connection's number and its newest commit: `RESET`.
+    pub fn reset(&mut self, is_authenticated: bool, durability: Durability) {
+        let own = self.own;
+        *self = Session::new(self.id, is_authenticated, durability);
+        self.own = own;
+    }
+}

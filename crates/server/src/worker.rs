@@ -1,0 +1,90 @@
+//! Workers: they run the commands that may wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fulgurite::Csn;
+use parking_lot::{Condvar, Mutex};
+
+use crate::args::OwnedArgs;
+use crate::execute::{Outcome, execute};
+use crate::io::Message;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// A command on its way to a worker.
+pub(crate) struct Task {
+    /// The I/O thread to which its connection belongs, and the connection's token there.
+    pub thread: usize,
+    pub token: usize,
+    pub session: Box<Session>,
+    pub args: OwnedArgs,
+}
+
+/// A command that a worker ran.
+pub(crate) struct Finished {
+    pub token: usize,
+    pub session: Box<Session>,
+    pub reply: Vec<u8>,
+    pub outcome: Outcome,
+}
+
+/// Commands that wait for a worker. Each connection has one at most.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<(VecDeque<Task>, bool)>,
+    changed: Condvar,
+}
+
+impl Queue {
+    pub fn push(&self, task: Task) {
+        self.state.lock().0.push_back(task);
+        self.changed.notify_one();
+    }
+
+    /// The next task; `None` once the queue is closed and empty.
+    fn pop(&self) -> Option<Task> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(task) = state.0.pop_front() {
+                return Some(task);
+            }
+            if state.1 {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Has the workers end once they have run what is queued.
+    pub fn close(&self) {
+        self.state.lock().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Runs tasks until the queue is closed. `stripe` is this thread's.
+pub(crate) fn run(shared: &Arc<Shared>, stripe: u32) {
+    while let Some(Task { thread, token, mut session, args }) = shared.queue.pop() {
+        let mut reply = Vec::new();
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            execute(shared, &mut session, &args.args(), &mut reply, true, stripe)
+        }));
+        let outcome = ran.unwrap_or_else(|_| {
+            tracing::error!("a command panicked; its connection is closed");
+            Outcome::Close
+        });
+        debug_assert!(!matches!(outcome, Outcome::Blocked), "a worker waits");
+        shared.inboxes[thread].send(Message::Finished(Finished { token, session, reply, outcome }));
+    }
+}
+
+impl Outcome {
+    /// The commit that the reply waits for.
+    pub fn needs(&self) -> Csn {
+        match self {
+            Outcome::Replied { needs } => *needs,
+            Outcome::Blocked | Outcome::Close => Csn::ZERO,
+        }
+    }
+}

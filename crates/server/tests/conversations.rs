@@ -1,0 +1,316 @@
+//! Conversations over real sockets: commands and their replies, in both protocols and in both ways to run commands.
+
+mod support;
+
+use fulgurite_server::Dispatch;
+use support::*;
+
+/// Runs a conversation with each way to run commands.
+fn talk(conversation: &[(&str, &str)]) {
+    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+        let mut config = config();
+        config.dispatch = dispatch;
+        let (_, _, server) = serve(config);
+        let mut client = Client::connect(&server);
+        for (command, expected) in conversation {
+            assert_eq!(client.ask(command), *expected, "{dispatch:?}: {command}");
+        }
+    }
+}
+
+#[test]
+fn strings_are_set_and_read() {
+    talk(&[
+        ("GET a", "nil"),
+        ("SET a 1", "OK"),
+        ("get a", "\"1\""),
+        ("SET a 2 NX", "nil"),
+        ("SET a 2 XX GET", "\"1\""),
+        ("SET b 2 XX", "nil"),
+        ("SET b 2 XX GET", "nil"),
+        ("SET a 3 NX XX", "-ERR syntax error"),
+        ("SET a 3 EX", "-ERR syntax error"),
+        ("SET a 3 EX x", "-ERR value is not an integer or out of range"),
+        ("SET a 3 EX 0", "-ERR invalid expire time in 'set' command"),
+        ("SET a 3 PX 9223372036854775807", "-ERR invalid expire time in 'set' command"),
+        ("SET a 3 EX 10 PX 10", "-ERR syntax error"),
+        ("SETNX a 9", "0"),
+        ("SETNX n 9", "1"),
+        ("GETSET a x", "\"2\""),
+        ("GETDEL a", "\"x\""),
+        ("GETDEL a", "nil"),
+        ("MSET a 1 b 2", "OK"),
+        ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"),
+        ("MSETNX b 3 c 3", "0"),
+        ("MSETNX c 3 d 4", "1"),
+        ("MGET a nothing c d", "[\"1\" nil \"3\" \"4\"]"),
+        ("STRLEN a", "1"),
+        ("STRLEN nothing", "0"),
+        ("APPEND a 23", "3"),
+        ("APPEND new xy", "2"),
+        ("GETRANGE a 1 -1", "\"23\""),
+        ("SUBSTR a 0 0", "\"1\""),
+        ("SETRANGE a 5 z", "6"),
+        ("GET a", "\"123\0\0z\""),
+        ("SETRANGE a -1 z", "-ERR offset is out of range"),
+        ("SETRANGE a 536870912 z", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
+        ("DBSIZE", "6"),
+    ]);
+}
+
+#[test]
+fn numbers_are_incremented() {
+    talk(&[
+        ("INCR n", "1"),
+        ("INCRBY n 41", "42"),
+        ("DECR n", "41"),
+        ("DECRBY n 1", "40"),
+        ("INCRBY n x", "-ERR value is not an integer or out of range"),
+        ("SET text x", "OK"),
+        ("INCR text", "-ERR value is not an integer or out of range"),
+        ("SET max 9223372036854775807", "OK"),
+        ("INCR max", "-ERR increment or decrement would overflow"),
+        ("DECRBY max -9223372036854775808", "-ERR decrement would overflow"),
+        ("INCRBYFLOAT f 10.5", "\"10.5\""),
+        ("INCRBYFLOAT f 0.1", "\"10.6\""),
+        ("INCRBYFLOAT f -5.6", "\"5\""),
+        ("INCRBYFLOAT f x", "-ERR value is not a valid float"),
+        ("INCRBYFLOAT text 1", "-ERR value is not a valid float"),
+        ("GET n", "\"40\""),
+    ]);
+}
+
+#[test]
+fn keys_are_counted_deleted_and_typed() {
+    talk(&[
+        ("MSET a 1 b 2 c 3", "OK"),
+        ("EXISTS a b nothing a", "3"),
+        ("TOUCH a nothing", "1"),
+        ("TYPE a", "string"),
+        ("TYPE nothing", "none"),
+        ("DBSIZE", "3"),
+        ("DEL a nothing", "1"),
+        ("UNLINK b c b", "2"),
+        ("DBSIZE", "0"),
+        ("SELECT 1", "OK"),
+        ("SET a other", "OK"),
+        ("DBSIZE", "1"),
+        ("SELECT 0", "OK"),
+        ("GET a", "nil"),
+        ("SELECT 16", "-ERR DB index is out of range"),
+        ("SELECT x", "-ERR value is not an integer or out of range"),
+    ]);
+}
+
+#[test]
+fn expiry_is_set_read_and_removed() {
+    talk(&[
+        ("SET a 1 EX 100", "OK"),
+        ("TTL a", "100"),
+        ("SET a 2 KEEPTTL", "OK"),
+        ("TTL a", "100"),
+        ("SET a 3", "OK"),
+        ("TTL a", "-1"),
+        ("TTL nothing", "-2"),
+        ("EXPIRE nothing 10", "0"),
+        ("EXPIRE a 10 XX", "0"),
+        ("EXPIRE a 10 NX", "1"),
+        ("EXPIRE a 5 GT", "0"),
+        ("EXPIRE a 50 GT", "1"),
+        ("EXPIRE a 60 LT", "0"),
+        ("EXPIRE a 60 NX XX", "-ERR NX and XX, GT or LT options at the same time are not compatible"),
+        ("EXPIRE a 60 GT LT", "-ERR GT and LT options at the same time are not compatible"),
+        ("EXPIRE a 60 YY", "-ERR Unsupported option YY"),
+        ("EXPIRE a 9223372036854775807", "-ERR invalid expire time in 'expire' command"),
+        ("PERSIST a", "1"),
+        ("PERSIST a", "0"),
+        ("PEXPIREAT a 99999999999999", "1"),
+        ("PEXPIRETIME a", "99999999999999"),
+        ("EXPIRETIME a", "100000000000"),
+        ("APPEND a x", "2"),
+        ("PEXPIRETIME a", "99999999999999"),
+        ("GETEX a PERSIST", "\"3x\""),
+        ("PTTL a", "-1"),
+        ("GETEX a EX 100", "\"3x\""),
+        ("TTL a", "100"),
+        ("EXPIRE a -1", "1"),
+        ("EXISTS a", "0"),
+        ("SETEX a 100 v", "OK"),
+        ("PSETEX a 0 v", "-ERR invalid expire time in 'psetex' command"),
+        ("EXPIREAT a 1", "1"),
+        ("DBSIZE", "0"),
+    ]);
+}
+
+#[test]
+fn a_connection_is_set_up() {
+    talk(&[
+        ("PING", "PONG"),
+        ("PING hello", "\"hello\""),
+        ("PING a b", "-ERR wrong number of arguments for 'ping' command"),
+        ("ECHO hello", "\"hello\""),
+        ("GET", "-ERR wrong number of arguments for 'get' command"),
+        ("NOTHING a b", "-ERR unknown command 'NOTHING', with args beginning with: 'a' 'b' "),
+        ("CLIENT SETNAME tester", "OK"),
+        ("CLIENT GETNAME", "\"tester\""),
+        ("CLIENT SETINFO LIB-NAME lib", "OK"),
+        ("CLIENT SETINFO LIB-VER 1", "OK"),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("HELLO x", "-ERR Protocol version is not an integer or out of range"),
+        ("HELLO 3 NONSENSE", "-ERR Syntax error in HELLO option 'NONSENSE'"),
+        ("DURABILITY", "\"sync\""),
+        ("DURABILITY async 50", "OK"),
+        ("DURABILITY", "\"async 50\""),
+        ("DURABILITY none", "OK"),
+        ("DURABILITY sync", "OK"),
+        ("DURABILITY sometimes", "-ERR syntax error"),
+        ("COMMAND GETKEYS MSET a 1 b 2", "[\"a\" \"b\"]"),
+        ("RESET", "RESET"),
+        ("CLIENT GETNAME", "nil"),
+        (
+            "AUTH x",
+            "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+        ),
+        ("QUIT", "OK"),
+        ("PING", "closed"),
+    ]);
+}
+
+#[test]
+fn hello_changes_the_protocol() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    client.send_command("HELLO 3 SETNAME me");
+    let hello = client.receive_text();
+    assert!(hello.starts_with("{\"server\": \"redis\"") && hello.contains("\"proto\": 3"), "{hello}");
+    assert_eq!(client.ask("CLIENT GETNAME"), "\"me\"");
+    client.send_command("GET nothing");
+    assert_eq!(client.receive(), Some(fulgurite_resp::Reply::Null));
+    client.send_command("HELLO 2");
+    assert!(client.receive_text().starts_with("[\"server\" \"redis\""));
+    client.send_command("GET nothing");
+    assert_eq!(client.receive(), Some(fulgurite_resp::Reply::NullBulk));
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let mut config = config();
+    config.password = Some("secret".into());
+    let (_, _, server) = serve(config);
+    let mut client = Client::connect(&server);
+    for (command, expected) in [
+        ("GET a", "-NOAUTH Authentication required."),
+        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH other secret", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH secret", "OK"),
+        ("GET a", "nil"),
+        ("RESET", "RESET"),
+        ("GET a", "-NOAUTH Authentication required."),
+    ] {
+        assert_eq!(client.ask(command), expected, "{command}");
+    }
+    client.send_command("HELLO 3 AUTH default secret");
+    assert!(client.receive_text().contains("\"proto\": 3"));
+    assert_eq!(client.ask("GET a"), "nil");
+    let mut unauthenticated = Client::connect(&server);
+    unauthenticated.send(b"*2\r\n$4\r\nECHO\r\n$16385\r\n");
+    assert_eq!(unauthenticated.receive_text(), "-ERR Protocol error: unauthenticated bulk length");
+    assert_eq!(unauthenticated.receive_text(), "closed");
+}
+
+#[test]
+fn replies_keep_the_order_of_pipelined_commands() {
+    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+        let mut config = config();
+        config.dispatch = dispatch;
+        let (_, _, server) = serve(config);
+        let mut client = Client::connect(&server);
+        let mut bytes = Vec::new();
+        let long = "x".repeat(200_000);
+        for n in 0..2_000 {
+            fulgurite_resp::encode_command(&mut bytes, &["SET", &format!("k{n}"), &n.to_string()]);
+            fulgurite_resp::encode_command(&mut bytes, &["GET", &format!("k{n}")]);
+            if n % 500 == 0 {
+                fulgurite_resp::encode_command(&mut bytes, &["SET", "long", &long]);
+                fulgurite_resp::encode_command(&mut bytes, &["STRLEN", "long"]);
+            }
+        }
+        let mut writer = client.stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| std::io::Write::write_all(&mut writer, &bytes).unwrap());
+            for n in 0..2_000 {
+                assert_eq!(client.receive_text(), "OK", "{n}");
+                assert_eq!(client.receive_text(), format!("\"{n}\""));
+                if n % 500 == 0 {
+                    assert_eq!(client.receive_text(), "OK");
+                    assert_eq!(client.receive_text(), "200000");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn client_reply_silences_replies() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    client.send_command("CLIENT REPLY SKIP");
+    client.send_command("SET a 1");
+    client.send_command("SET a 2");
+    assert_eq!(client.receive_text(), "OK");
+    client.send_command("CLIENT REPLY OFF");
+    client.send_command("SET a 3");
+    client.send_command("GET a");
+    client.send_command("CLIENT REPLY ON");
+    assert_eq!(client.receive_text(), "OK");
+    assert_eq!(client.ask("GET a"), "\"3\"");
+}
+
+#[test]
+fn inline_commands_and_protocol_errors() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    client.send(b"\r\nSET a \"b c\"\r\nGET a\n");
+    assert_eq!((client.receive_text(), client.receive_text()), ("OK".into(), "\"b c\"".into()));
+    client.send(b"PING\r\n*1\r\n+4\r\nPING\r\n");
+    assert_eq!(client.receive_text(), "PONG");
+    assert_eq!(client.receive_text(), "-ERR Protocol error: expected '$', got '+'");
+    assert_eq!(client.receive_text(), "closed");
+}
+
+#[test]
+fn too_many_clients_are_turned_away() {
+    let mut config = config();
+    config.clients_max = 2;
+    let (_, _, server) = serve(config);
+    let mut clients = [Client::connect(&server), Client::connect(&server)];
+    clients.iter_mut().for_each(|client| assert_eq!(client.ask("PING"), "PONG"));
+    assert_eq!(Client::connect(&server).receive_text(), "-ERR max number of clients reached");
+    let [first, mut second] = clients;
+    drop(first);
+    // The server notices that in its own time.
+    for _ in 0..1_000 {
+        let mut another = Client::connect(&server);
+        another.send_command("PING");
+        if another.receive_text() == "PONG" {
+            assert_eq!(second.ask("PING"), "PONG");
+            return;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
+    panic!("the place of the client that left is not given again");
+}
+
+#[test]
+fn the_table_of_commands_is_shown() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    let count: i64 = client.ask("COMMAND COUNT").parse().unwrap();
+    client.send_command("COMMAND");
+    let Some(fulgurite_resp::Reply::Array(all)) = client.receive() else { panic!("an array") };
+    assert_eq!(all.len() as i64, count);
+    let get = client.ask("COMMAND INFO get nothing");
+    assert!(get.starts_with("[[\"get\" 2 [readonly fast] 1 1 1 [@read @string @fast]"), "{get}");
+    assert!(get.ends_with("nil]"), "{get}");
+    assert!(client.ask("COMMAND DOCS get").contains("\"summary\""));
+}

@@ -1,0 +1,217 @@
+//! What was acknowledged survives a power cut, at any moment; and what leaves the server does.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fulgurite::env::sim::CrashKind;
+use fulgurite_server::{Dispatch, Flushing, Server};
+use support::*;
+
+const CLIENTS: usize = 4;
+
+/// Clients set keys of their own, pipelined, and note which were acknowledged; the power is cut meanwhile.
+#[test]
+fn acknowledged_writes_survive_a_power_cut() {
+    for (round, flushing) in
+        [Flushing::Auto, Flushing::Lead, Flushing::Watch].into_iter().cycle().take(9).enumerate()
+    {
+        let mut config = config();
+        config.flushing = flushing;
+        config.io_threads = 1 + round % 2;
+        config.dispatch = if round % 4 == 3 { Dispatch::Queue } else { Dispatch::Inline };
+        let (env, db, server) = serve(config.clone());
+        let acknowledged: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+        let stops = AtomicBool::new(false);
+        let (crashed, before, after) = std::thread::scope(|scope| {
+            for (number, acknowledged) in acknowledged.iter().enumerate() {
+                let (server, stops) = (&server, &stops);
+                scope.spawn(move || {
+                    let mut client = Client::connect(server);
+                    let mut next = 1_u64;
+                    while !stops.load(Ordering::SeqCst) {
+                        let batch = 1 + next % 7;
+                        for n in next..next + batch {
+                            client.send_command(&format!("SET c{number}:{n} {n}"));
+                            client.send_command(&format!("SET c{number}:newest {n}"));
+                        }
+                        for n in next..next + batch {
+                            assert_eq!(client.receive_text(), "OK");
+                            assert_eq!(client.receive_text(), "OK");
+                            acknowledged.store(n, Ordering::SeqCst);
+                        }
+                        next += batch;
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(30 + 7 * round as u64));
+            let read = || acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
+            let before = read();
+            let crashed = env.crash(CrashKind::PowerCut, round as u64);
+            let after = read();
+            stops.store(true, Ordering::SeqCst);
+            (crashed, before, after)
+        });
+        drop((server, db));
+        assert!(before.iter().all(|count| *count > 0), "{flushing:?}: {before:?}");
+        let db = open(&crashed);
+        let server = Server::start(db, self::config()).unwrap();
+        let mut client = Client::connect(&server);
+        for number in 0..CLIENTS {
+            for n in 1..=before[number] {
+                assert_eq!(client.ask(&format!("GET c{number}:{n}")), format!("\"{n}\""), "{flushing:?}");
+            }
+            let newest = client.ask(&format!("GET c{number}:newest"));
+            let newest: u64 = newest.trim_matches('"').parse().unwrap();
+            assert!(newest >= before[number], "{flushing:?}: {newest}, {before:?}, {after:?}");
+        }
+        let keys: u64 = client.ask("DBSIZE").parse().unwrap();
+        let mut counted = CLIENTS as u64;
+        for number in 0..CLIENTS {
+            counted +=
+                (1..).take_while(|n| client.ask(&format!("EXISTS c{number}:{n}")) == "1").count() as u64;
+        }
+        assert_eq!(keys, counted, "the count is exact");
+    }
+}
+
+/// One connection commits at `none` as fast as it can, another one at `sync`; a third one reads both. Nothing that the reader was
+/// shown of the synchronous ones is undone by a power cut.
+#[test]
+fn no_reply_shows_a_synchronous_commit_that_a_power_cut_undoes() {
+    for round in 0..8 {
+        let (env, db, server) = serve(config());
+        let stops = AtomicBool::new(false);
+        let (crashed, shown) = std::thread::scope(|scope| {
+            for (key, level) in [("sync", "sync"), ("none", "none")] {
+                let (server, stops) = (&server, &stops);
+                scope.spawn(move || {
+                    let mut client = Client::connect(server);
+                    assert_eq!(client.ask(&format!("DURABILITY {level}")), "OK");
+                    for n in 1_u64.. {
+                        if stops.load(Ordering::SeqCst) {
+                            return;
+                        }
+                        assert_eq!(client.ask(&format!("SET {key} {n}")), "OK");
+                    }
+                });
+            }
+            let shown = AtomicU64::new(0);
+            let reader = {
+                let (server, stops, shown) = (&server, &stops, &shown);
+                scope.spawn(move || {
+                    let mut client = Client::connect(server);
+                    while !stops.load(Ordering::SeqCst) {
+                        for command in ["GET sync", "MGET sync none"] {
+                            let reply = client.ask(command);
+                            let number = reply.trim_matches(['[', ']', '"', ' ']).split('"').next().unwrap();
+                            shown.fetch_max(number.parse().unwrap_or(0), Ordering::SeqCst);
+                        }
+                    }
+                })
+            };
+            std::thread::sleep(Duration::from_millis(40 + 11 * round));
+            let seen = shown.load(Ordering::SeqCst);
+            let crashed = env.crash(CrashKind::PowerCut, round);
+            stops.store(true, Ordering::SeqCst);
+            reader.join().unwrap();
+            (crashed, seen)
+        });
+        drop((server, db));
+        assert!(shown > 0);
+        let server = Server::start(open(&crashed), config()).unwrap();
+        let found = Client::connect(&server).ask("GET sync");
+        let found: u64 = found.trim_matches('"').parse().unwrap();
+        assert!(found >= shown, "round {round}: a client was shown {shown}, and {found} is left");
+    }
+}
+
+/// A hot key: no increment is lost or made twice, on two threads and on workers.
+#[test]
+fn increments_of_one_key_are_exact() {
+    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+        let mut config = config();
+        (config.io_threads, config.workers, config.dispatch) = (2, 3, dispatch);
+        let (_, db, server) = serve(config);
+        let seen = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..8)
+                .map(|_| {
+                    let server = &server;
+                    scope.spawn(move || {
+                        let mut client = Client::connect(server);
+                        (0..200).map(|_| client.ask("INCR n").parse::<u64>().unwrap()).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let mut counts = BTreeMap::<u64, u32>::new();
+            for client in clients {
+                let replies = client.join().unwrap();
+                assert!(replies.is_sorted(), "a client sees its own increments in order");
+                replies.into_iter().for_each(|reply| *counts.entry(reply).or_default() += 1);
+            }
+            counts
+        });
+        assert!(seen.into_iter().eq((1..=1_600).map(|n| (n, 1))), "{dispatch:?}");
+        assert_eq!(Client::connect(&server).ask("GET n"), "\"1600\"");
+        assert_eq!(db.stats().conflicts, 0, "{dispatch:?}: locks of keys keep commands from conflicts");
+    }
+}
+
+/// Keys that expire are gone for every command from their millisecond on, are reclaimed without being touched, and stay so through
+/// a crash.
+#[test]
+fn expired_keys_are_gone_and_reclaimed() {
+    let (env, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    for n in 0..1_000 {
+        assert_eq!(client.ask(&format!("SET soon{n} v PX 10000")), "OK");
+    }
+    assert_eq!(client.ask("SET later v EX 1000"), "OK");
+    assert_eq!(client.ask("SET never v"), "OK");
+    // Written again with a longer life, and without an end.
+    assert_eq!(client.ask("SET soon0 v EX 1000"), "OK");
+    assert_eq!(client.ask("PERSIST soon1"), "1");
+    assert_eq!(client.ask("DBSIZE"), "1002");
+    env.advance(Duration::from_millis(10_001));
+    assert_eq!(client.ask("EXISTS soon2 soon3 soon0 soon1"), "2");
+    assert_eq!(client.ask("SET soon4 back"), "OK");
+    for _ in 0..2_000 {
+        if client.ask("DBSIZE") == "5" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(client.ask("DBSIZE"), "5", "soon0, soon1, soon4, later, never");
+    assert_eq!(db.open_table("redis:expiry").unwrap().range(..).unwrap().count(), 2, "soon0, later");
+    assert_eq!(db.open_table("redis:heads").unwrap().range(..).unwrap().count(), 5);
+    drop(client);
+    server.stop();
+    drop(db);
+    let crashed = env.crash(CrashKind::PowerCut, 1);
+    let server = Server::start(open(&crashed), config()).unwrap();
+    let mut client = Client::connect(&server);
+    assert_eq!(client.ask("EXISTS soon2 soon0 soon1 soon4 later never"), "5");
+}
+
+/// A server that stops sends the replies of commands that ran.
+#[test]
+fn stopping_sends_the_replies_that_are_due() {
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    for n in 0..100 {
+        client.send_command(&format!("SET k{n} {n}"));
+    }
+    assert_eq!(client.receive_text(), "OK");
+    server.stop();
+    let replies = std::iter::from_fn(|| client.receive()).count() as u64 + 1;
+    let written = (0..100).filter(|n| {
+        db.open_table("redis:heads")
+            .unwrap()
+            .get([&[0; 4], format!("k{n}").as_bytes()].concat())
+            .unwrap()
+            .is_some()
+    });
+    assert_eq!(written.count() as u64, replies, "each commit was acknowledged");
+}

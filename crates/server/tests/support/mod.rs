@@ -1,0 +1,118 @@
+//! A client, and servers over databases in memory.
+
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite::env::SimEnv;
+use fulgurite::{Database, Options};
+use fulgurite_resp::{Reply, encode_command, parse_reply};
+use fulgurite_server::{Config, Server};
+
+/// How long a test waits for a reply.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A configuration on a free port.
+pub fn config() -> Config {
+    let mut config = Config::default();
+    config.bind = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    config
+}
+
+/// A server over a new database on a disk in memory.
+pub fn serve(config: Config) -> (Arc<SimEnv>, Database, Server) {
+    let env = SimEnv::new(1);
+    let db = open(&env);
+    let server = Server::start(db.clone(), config).unwrap();
+    (env, db, server)
+}
+
+pub fn open(env: &Arc<SimEnv>) -> Database {
+    Database::open_with(env.clone(), "/data", Options::default(), |_| {}).unwrap()
+}
+
+/// A client of a server.
+pub struct Client {
+    pub stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(server: &Server) -> Client {
+        let stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, input: Vec::new() }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Sends a command, its arguments divided by spaces.
+    pub fn send_command(&mut self, command: &str) {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        self.send_arguments(&arguments);
+    }
+
+    pub fn send_arguments(&mut self, arguments: &[impl AsRef<[u8]>]) {
+        let mut bytes = Vec::new();
+        encode_command(&mut bytes, arguments);
+        self.send(&bytes);
+    }
+
+    /// The next reply; `None` if the server closed the connection.
+    pub fn receive(&mut self) -> Option<Reply> {
+        loop {
+            if let Some((reply, len)) = parse_reply(&self.input).expect("a reply") {
+                self.input.drain(..len);
+                return Some(reply);
+            }
+            let mut bytes = [0; 64 << 10];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(len) => self.input.extend_from_slice(&bytes[..len]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no reply: {error}"),
+            }
+        }
+    }
+
+    /// Sends a command, and returns its reply as text.
+    pub fn ask(&mut self, command: &str) -> String {
+        self.send_command(command);
+        self.receive_text()
+    }
+
+    pub fn ask_arguments(&mut self, arguments: &[impl AsRef<[u8]>]) -> String {
+        self.send_arguments(arguments);
+        self.receive_text()
+    }
+
+    pub fn receive_text(&mut self) -> String {
+        self.receive().map_or("closed".into(), |reply| text(&reply))
+    }
+}
+
+/// A reply as redis-cli would show it, on one line.
+pub fn text(reply: &Reply) -> String {
+    let bytes = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match reply {
+        Reply::Simple(text) => bytes(text),
+        Reply::Error(text) | Reply::BulkError(text) => format!("-{}", bytes(text)),
+        Reply::Integer(number) => number.to_string(),
+        Reply::Bulk(text) => format!("\"{}\"", bytes(text)),
+        Reply::NullBulk | Reply::NullArray | Reply::Null => "nil".into(),
+        Reply::Array(all) | Reply::Set(all) | Reply::Push(all) => {
+            format!("[{}]", all.iter().map(text).collect::<Vec<_>>().join(" "))
+        }
+        Reply::Map(pairs) => {
+            let pairs = pairs.iter().map(|(key, value)| format!("{}: {}", text(key), text(value)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        other => format!("{other:?}"),
+    }
+}
