@@ -8,7 +8,7 @@
 //! - *It is enough.* All commits above `Async` up to c are at or below min(c, s): c was visible when it was found, and each of
 //!   them entered its number before it was applied, so s, loaded **after** the look-up, is at or above them. (Loaded before, s
 //!   could miss the very commit that was found: where range tombstones were dropped, the look-up moves up to a newer CSN than
-//!   it was given.) What is durable is a prefix of all commits. So once `needs` is durable, c itself is, or it is a commit at
+//!   it was given.) The durable commits are a prefix of all commits. So once `needs` is durable, c itself is, or it is a commit at
 //!   `Async` or `None`, whose writer accepted that a crash may undo it, and every commit above `Async` that it read or replaced
 //!   is durable. What was found stays true, or is superseded by a commit after c.
 //! - *Only the write that was found matters.* That no later one up to the read's CSN wrote the key stays true in every prefix.

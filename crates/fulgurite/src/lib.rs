@@ -81,6 +81,7 @@ mod maintenance;
 mod memory_charge;
 mod memtable_reads;
 mod memtable_share;
+mod merged_values;
 mod merger;
 mod options;
 mod progress;

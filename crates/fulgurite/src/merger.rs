@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::catalog::TableState;
 use crate::error::OrError;
+use crate::merged_values::MergedValues;
 use crate::progress::Progress;
 use crate::purging::Purging;
 use crate::throttle::Pressure;
@@ -90,6 +91,7 @@ pub(crate) struct Merger {
     bytes_per_second: AtomicU64,
     /// The look for leaves that no write touches and that can be purged.
     pub purging: Purging,
+    values: MergedValues,
     progress: Arc<Progress>,
     env: Arc<dyn Env>,
 }
@@ -103,9 +105,15 @@ impl Merger {
             gives_up_at_ns: AtomicU64::new(u64::MAX),
             bytes_per_second: AtomicU64::new(SPEED_ASSUMED),
             purging: Purging::default(),
+            values: MergedValues::default(),
             progress,
             env,
         }
+    }
+
+    /// The same, which keeps values in memory.
+    pub fn keeping(self, values: MergedValues) -> Merger {
+        Merger { values, ..self }
     }
 
     /// Ends merging: waits for the merges that run. Later ones return [`Error::Closed`].
@@ -188,7 +196,8 @@ impl Merger {
             seen.set(self.look(seen.get(), table.index.unmerged_bytes_of_oldest(), SPEED_LOOK_NS));
             !self.gives_up() && !pauses()
         };
-        if table.index.merge_oldest_while(&rules, goes_on).or_error()? {
+        let values = self.values.begin();
+        if table.index.merge_oldest_reporting(&rules, &values, goes_on).or_error()? {
             let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
             self.progress.merges.done(ns);
             self.progress.merged_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use fulgurite_index::{Evicted, IndexMemory, ValueBytes};
+use fulgurite_index::{Evicted, IndexMemory, ValueBytes, size_class};
 use fulgurite_types::Lsn;
 use hashbrown::HashTable;
 use parking_lot::{Condvar, Mutex};
@@ -136,6 +136,32 @@ impl ValueCache {
         Found::Absent(Load { cache: self, lsn })
     }
 
+    /// Puts a copy of a value in, on probation, if it is not there.
+    pub fn offer(&self, lsn: Lsn, checksum: u32, bytes: &[u8]) {
+        let copied = ValueBytes::filled(size_class(bytes.len()), &self.memory, |copy| {
+            copy.extend_from_slice(bytes);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        let Ok(value) = copied;
+        let mut slots = self.shard(lsn).slots.lock();
+        if slots.index(lsn).is_some() {
+            return;
+        }
+        let on_probation = !slots.take_ghost(lsn);
+        let loaded_in = self.memory.batches();
+        let mut slot = Slot { lsn, checksum, chances: 0, on_probation, loaded_in, value: None };
+        slot.fill(&value, &self.bytes);
+        slots.insert(slot);
+    }
+
+    /// Drops a value that no version refers to any more, unless it is being loaded.
+    pub fn forget(&self, lsn: Lsn) {
+        let mut slots = self.shard(lsn).slots.lock();
+        if !slots.is_loading(lsn) {
+            slots.remove(lsn, &self.bytes);
+        }
+    }
+
     /// How many look-ups found their value, and how many did not.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         let mut sum = (0, 0);
@@ -191,6 +217,17 @@ fn fingerprint(lsn: Lsn) -> u32 {
 impl Bytes {
     fn has_too_many_on_probation(&self) -> bool {
         self.on_probation.load(Ordering::Relaxed) > self.all.load(Ordering::Relaxed) / PROBATION_SHARE
+    }
+}
+
+impl Slot {
+    fn fill(&mut self, value: &Arc<ValueBytes>, bytes: &Bytes) {
+        value.set_placed(true);
+        bytes.all.fetch_add(value.memory_bytes(), Ordering::Relaxed);
+        if self.on_probation {
+            bytes.on_probation.fetch_add(value.memory_bytes(), Ordering::Relaxed);
+        }
+        self.value = Some(Arc::clone(value));
     }
 }
 
@@ -311,13 +348,7 @@ impl Load<'_> {
         let ValueCache { bytes, .. } = self.cache;
         let mut slots = self.cache.shard(self.lsn).slots.lock();
         let index = slots.index(self.lsn).expect("this thread's load keeps its slot");
-        let slot = &mut slots.all[index];
-        value.set_placed(true);
-        bytes.all.fetch_add(value.memory_bytes(), Ordering::Relaxed);
-        if slot.on_probation {
-            bytes.on_probation.fetch_add(value.memory_bytes(), Ordering::Relaxed);
-        }
-        slot.value = Some(Arc::clone(value));
+        slots.all[index].fill(value, bytes);
     }
 }
 
@@ -405,6 +436,32 @@ mod tests {
         let memory = cache.memory().clone();
         drop(cache);
         assert_eq!((memory.value_bytes(), memory.lent_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn an_offered_value_goes_before_those_that_are_read_and_when_it_is_forgotten() {
+        let cache = ValueCache::new(Arc::default());
+        (0..100).for_each(|n| _ = load(&cache, n));
+        cache.memory().begin_batch();
+        (0..100).for_each(|n| _ = load(&cache, n));
+        let all = cache.memory().value_bytes();
+        for n in 100..300 {
+            cache.offer(lsn(n), n, &[n as u8; 1000]);
+        }
+        assert_eq!((cached(&cache, 100..300), cache.memory().lent_bytes()), (200, 0));
+        // Those that were not read again go first; the look-ups above counted as reads of one batch.
+        evict_to(&cache, all);
+        assert_eq!(cached(&cache, 0..100), 100);
+        cache.forget(lsn(5));
+        cache.forget(lsn(4000));
+        assert_eq!(cached(&cache, 0..100), 99);
+        let Found::Absent(loading) = cache.get_or_load(lsn(5), 5) else { panic!("it was forgotten") };
+        cache.forget(lsn(5));
+        cache.offer(lsn(5), 5, &[5; 1000]);
+        loading.finish(&ValueBytes::new(vec![5; 1000], cache.memory()));
+        assert_eq!(cached(&cache, 0..100), 100);
+        evict_to(&cache, 0);
+        assert!(cache.is_empty() && cache.memory().value_bytes() == 0);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct Values {
     log: Arc<Log>,
     tables: Arc<Catalog>,
     disk_reads: Arc<DiskReads>,
-    pub cache: ValueCache,
+    pub cache: Arc<ValueCache>,
 }
 
 impl Values {
@@ -38,7 +38,7 @@ impl Values {
         disk_reads: Arc<DiskReads>,
         memory: Arc<IndexMemory>,
     ) -> Values {
-        Values { log, tables, disk_reads, cache: ValueCache::new(memory) }
+        Values { log, tables, disk_reads, cache: Arc::new(ValueCache::new(memory)) }
     }
 
     /// The value of a version if it is in memory, or the version.

@@ -239,14 +239,18 @@ fn an_idle_database_collects_until_it_is_within_its_bound_and_then_sleeps() {
     db.close().unwrap();
 }
 
+fn open_without_collection(env: &Arc<SimEnv>) -> Database {
+    let research = ResearchOptions { collect: false, ..ResearchOptions::default() };
+    let options = Options { research, ..options() };
+    Database::open_with(env.clone(), "/data", options, |_| {}).unwrap()
+}
+
 /// In no other value.
 const UNIQUE: &[u8] = b"0123456789 in words";
 
 /// A database in which garbage is collected only when a caller asks for it.
 fn full_of_garbage(env: &Arc<SimEnv>) -> (Database, Rows) {
-    let research = ResearchOptions { collect: false, ..ResearchOptions::default() };
-    let options = Options { research, ..options() };
-    let db = Database::open_with(env.clone(), "/data", options, |_| {}).unwrap();
+    let db = open_without_collection(env);
     // Without the longest values, which leave a third of a segment unused.
     let mut rows = Rows { table: db.create_table("t").unwrap(), rounds: BTreeMap::new() };
     (0..3_000).filter(|key| key % 50 != 1).for_each(|key| rows.put(key, 0));
@@ -301,8 +305,11 @@ fn a_caller_has_garbage_collected_as_far_as_it_asks() {
 #[test]
 fn an_unreadable_victim_stays_and_is_named() {
     let env = SimEnv::new(6);
-    let (db, rows) = full_of_garbage(&env);
-    db.checkpoint().unwrap();
+    let (db, mut rows) = full_of_garbage(&env);
+    db.close().unwrap();
+    // Now the values are on the disk only.
+    let db = open_without_collection(&env);
+    rows.table = db.table("t").unwrap();
     let other = db.table("other").unwrap();
     let damaged = env.list_raw().into_iter().find(|(path, _)| {
         let bytes = env.read_raw(path).unwrap();

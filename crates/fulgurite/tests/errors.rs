@@ -89,6 +89,11 @@ fn damage_in_a_value_of_the_commit_stream_names_file_and_offset() {
     let csn = table.put("k", value).unwrap().csn;
     table.put("after", "v").unwrap();
     db.checkpoint().unwrap();
+    drop(table);
+    db.close().unwrap();
+    // Now the value is on the disk only.
+    let db = common::open(env.clone()).unwrap();
+    let table = db.table("t").unwrap();
     let (path, at) = find(&env, 0);
     env.corrupt(&path, at + 100, |byte| *byte ^= 1).unwrap();
     let damage = damage_of(table.get("k"));

@@ -33,6 +33,63 @@ fn loaded(dir: &std::path::Path) -> Database {
     db
 }
 
+/// A database whose values, of which `count` are put in each round, all fit its budget.
+fn roomy(dir: &std::path::Path, rounds: u64, count: u64) -> Database {
+    let options = Options {
+        memory_bytes: Some(64 << 20),
+        log_buffer_bytes: 2 << 20,
+        durability: Durability::None,
+        ..Options::default()
+    };
+    let db = Database::open(dir, options).unwrap();
+    let table = db.table("values").unwrap();
+    for round in 0..rounds {
+        for n in 0..count {
+            table.put(key(n), value(n + round)).unwrap();
+        }
+        db.checkpoint().unwrap();
+    }
+    db
+}
+
+/// Nothing was read: they were in memtables, and stay in memory when these are merged.
+#[test]
+fn values_that_were_written_stay_in_memory_where_it_has_room_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rounds, count) = (12, 5_000);
+    let db = roomy(&dir.path().join("db"), rounds, count);
+    let table = db.open_table("values").unwrap();
+    for n in 0..count {
+        assert_eq!(table.try_get(key(n)).unwrap().unwrap(), value(n + rounds - 1));
+    }
+    // 20 MB in each round: what was replaced has left the cache.
+    let memory = db.stats().memory;
+    assert_eq!((memory.value_misses, memory.evicted_values), (0, 0), "{memory:?}");
+    assert!(memory.value_bytes < count * (BYTES as u64 + 600), "{memory:?}");
+    (0..count).for_each(|n| _ = table.delete(key(n)).unwrap());
+    db.checkpoint().unwrap();
+    assert_eq!(db.stats().memory.value_bytes, 0, "{:?}", db.stats().memory);
+}
+
+/// The database is larger than its budget: few of the values that were written and not read pressed out others.
+#[test]
+fn values_that_were_only_written_stay_out_of_memory_where_it_is_scarce() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = loaded(&dir.path().join("db"));
+    let first = db.stats().memory;
+    let table = db.open_table("values").unwrap();
+    for round in 0..20 {
+        for n in 0..VALUES / 20 {
+            table.put(key(n * 20 + round), value(n)).unwrap();
+        }
+        db.checkpoint().unwrap();
+    }
+    let memory = db.stats().memory;
+    let evicted = memory.evicted_values - first.evicted_values;
+    assert!(evicted < VALUES / 2, "{evicted} values were evicted that nothing read, {memory:?}");
+    assert!(memory.total_bytes() < BUDGET as u64 * 11 / 10, "{memory:?}");
+}
+
 /// Whether the value was in memory.
 fn read(table: &Table, n: u64) -> bool {
     match table.try_get(key(n)) {

@@ -163,6 +163,31 @@ pub trait MergeSource {
     fn peek_key(&mut self) -> Option<&[u8]>;
     /// Appends the versions of the next key, newest first, to `out`, and advances.
     fn take_versions<'a>(&'a mut self, out: &mut Vec<MergeVersion<'a>>);
+    /// The base refers no more to the out-of-line value whose first byte is at `lsn`: the batch had newer versions of its key.
+    fn dropped(&mut self, lsn: Lsn) {
+        let _ = lsn;
+    }
+}
+
+/// Where a merge reports the values that it leaves in the log.
+pub trait OutOfLineValues {
+    /// Whether [`OutOfLineValues::left`] is of use for a value of so many bytes.
+    fn wants(&self, len: usize) -> bool;
+    /// From now on only the log has this value, whose first byte is at `lsn`.
+    fn left(&self, lsn: Lsn, checksum: u32, value: &[u8]);
+    /// The base refers no more to the value whose first byte is at `lsn`.
+    fn dropped(&self, lsn: Lsn);
+}
+
+/// Reports nothing.
+impl OutOfLineValues for () {
+    fn wants(&self, _len: usize) -> bool {
+        false
+    }
+
+    fn left(&self, _lsn: Lsn, _checksum: u32, _value: &[u8]) {}
+
+    fn dropped(&self, _lsn: Lsn) {}
 }
 
 /// Decides which versions a merge or purge may prune. `horizon` was read before `snapshots` (INV-TXN-1).

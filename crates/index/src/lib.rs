@@ -16,7 +16,7 @@ mod version;
 
 pub use base::{
     AccountChange, Base, BaseCursor, DATA_ACCOUNT, IndexError, Io, MergeSource, MergeVersion, NodeKind,
-    NodeStore, PruneRules, StoreError,
+    NodeStore, OutOfLineValues, PruneRules, StoreError,
 };
 pub use memory::{IndexMemory, TableCharge, size_class};
 pub use node_loads::{LoadFor, MemoryWaits, NodeLoads};

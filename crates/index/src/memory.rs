@@ -241,6 +241,12 @@ impl IndexMemory {
         self.used_bytes() > budget - budget / REST_SHARE && self.evictable_bytes() > 0
     }
 
+    /// Whether so many more bytes leave as much of the budget free as eviction would.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        let budget = self.budget_bytes();
+        self.used_bytes().saturating_add(bytes) <= budget - budget / REST_SHARE * 2
+    }
+
     /// How many bytes eviction has to give back before it ends.
     pub fn excess_bytes(&self) -> usize {
         let budget = self.budget_bytes();

@@ -200,7 +200,7 @@ pub enum Error {
         at_risk: Option<CsnRange>,
     },
     /// The result needs a wait or a read from disk, which a `try_` form, or a close in a callback, does not do. Nothing
-    /// happened. The payload says what is missing.
+    /// happened. The payload names the thing that is missing.
     WouldBlock(Missing),
     /// The database was closed, and the operation did not happen.
     Closed,

@@ -49,6 +49,7 @@ use crate::eviction::Memory;
 use crate::files::Files;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
+use crate::merged_values::MergedValues;
 use crate::merger::Merger;
 use crate::options::no_barrier_refusal;
 use crate::progress::Progress;
@@ -169,8 +170,7 @@ fn build(
     options: Options,
     recovered: Recovered,
 ) -> Engine {
-    let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, budget } =
-        recovered;
+    let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, .. } = recovered;
     let Restored { tables, accounts, chain, lists, disk_reads, .. } = restored;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
@@ -181,8 +181,8 @@ fn build(
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
-    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes, budget as u64));
     let pacing = Arc::new(Pacing::new(options.checkpoint_bytes_per_second));
+    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes, recovered.budget as u64));
     let owners = Owners::of(&log, &tables, &files, &space);
     let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
     let shared = Shared {
@@ -202,11 +202,12 @@ fn build(
         growth: growth.clone(),
         options: options.research.clone(),
     };
+    let values = Values::new(log.clone(), tables.clone(), disk_reads.clone(), tables.memory());
     Engine {
-        values: Values::new(log.clone(), tables.clone(), disk_reads.clone(), tables.memory()),
+        merger: Merger::new(progress.clone(), env.clone()).keeping(MergedValues::of(values.cache.clone())),
+        values,
         disk_reads,
         latches: Latches::new(),
-        merger: Merger::new(progress.clone(), env.clone()),
         checks,
         checkpointer: Mutex::new(Checkpointer::new(Debt::recovered(&report, lists), chain, shared)),
         superblock,

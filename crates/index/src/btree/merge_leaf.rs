@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use fulgurite_types::Lsn;
+
 use super::merge::{Kind, Work};
 use super::node::entry::{Stamped, VERSION_FLAGS};
 use super::node::format::Fences;
@@ -10,7 +12,7 @@ use super::node::leaf_writer::{Fill, LeafWriter, Piece};
 use super::prune::Pruner;
 use super::tree::Tree;
 use crate::btree::account::push_key;
-use crate::{MergeSource, MergeVersion, PruneRules, VersionFlags};
+use crate::{MergeSource, MergeVersion, OutOfLine, PruneRules, VersionFlags};
 
 /// Rebuilds leaves, one after the other, with the same buffers.
 pub(crate) struct LeafMerger<'a> {
@@ -20,6 +22,8 @@ pub(crate) struct LeafMerger<'a> {
     key: Vec<u8>,
     batch: Vec<MergeVersion<'static>>,
     merged: Vec<Stamped<'static>>,
+    /// Where the values began that the leaf does not refer to any more, of the key that was merged last.
+    dropped: Vec<Lsn>,
     /// The keys that changed in the last rebuilt leaf ([`super::account::Changed`]).
     pub touched: Vec<u8>,
     /// How many versions were added, minus those removed.
@@ -37,6 +41,7 @@ impl<'a> LeafMerger<'a> {
             key: Vec::new(),
             batch: Vec::new(),
             merged: Vec::new(),
+            dropped: Vec::new(),
             touched: Vec::new(),
             added: 0,
             superseded: 0,
@@ -94,15 +99,29 @@ impl<'a> LeafMerger<'a> {
                 let mut merged: Vec<Stamped<'_>> = std::mem::take(&mut merged);
                 source.take_versions(&mut batch);
                 merge_versions(leaf, group.clone(), &batch, &mut merged);
-                self.write_group(leaf, &key, group, &mut merged);
+                self.write_group(leaf, &key, group.clone(), &mut merged);
+                self.note_dropped(leaf, group, &merged);
                 self.merged = recycle(merged);
                 recycle(batch)
             };
+            self.dropped.drain(..).for_each(|lsn| source.dropped(lsn));
             self.writer.cut_full();
         }
         self.key = key;
         self.copy(leaf, copied..leaf.count());
         fill.unwrap_or(Fill::Even)
+    }
+
+    /// Notes the out-of-line values of the leaf's entries in `group` that are not among the versions that `stay`.
+    fn note_dropped(&mut self, leaf: &Leaf, group: Range<usize>, stay: &[Stamped<'_>]) {
+        for entry in group.map(|index| leaf.entry(index)) {
+            if entry.version_flags().is_out_of_line()
+                && stay.iter().all(|version| version.csn != entry.csn)
+                && let Some((lsn, _)) = OutOfLine::identity(entry.payload)
+            {
+                self.dropped.push(lsn);
+            }
+        }
     }
 
     /// Appends entries whose keys do not change. The leaf is rebuilt anyway, so versions that no reader sees any more are

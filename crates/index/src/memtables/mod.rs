@@ -177,6 +177,15 @@ impl Memtables {
         self.list.with(|list| list.may_contain(hash))
     }
 
+    /// Whether one that is newer than the oldest one has a version of `key`.
+    pub(crate) fn newer_contain(&self, key: &[u8], hash: u64) -> bool {
+        self.list.with(|list| {
+            let (_, newer) = list.newest_first().split_last().expect("there is always one");
+            let mut newer = newer.iter().filter(|memtable| memtable.may_contain(hash));
+            newer.any(|memtable| memtable.find(key, Csn::MAX).is_some())
+        })
+    }
+
     /// The CSN of the newest version of `key`.
     pub fn newest_csn(&self, key: &[u8], hash: u64) -> Option<Csn> {
         self.newest_csn_and_merged(key, hash).0

@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite_types::sync::{FairMutex, yield_now};
-use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key};
 
 pub use cursor::Cursor;
 pub use newest::{Newest, Recent};
 
 use crate::LoadFor;
-use crate::base::{Base, IndexError, Io, MergeSource, PruneRules};
+use crate::base::{Base, IndexError, Io, MergeSource, OutOfLineValues, PruneRules};
 use crate::memory::{COUNTS_BYTES, TableCharge};
 use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
@@ -283,6 +283,16 @@ impl<S: Base> Table<S> {
         rules: &PruneRules,
         goes_on: impl Fn() -> bool,
     ) -> Result<bool, IndexError> {
+        self.merge_oldest_reporting(rules, &(), goes_on)
+    }
+
+    /// The same, which reports after each step the values that it left in the log, while the memtable still has them.
+    pub fn merge_oldest_reporting(
+        &self,
+        rules: &PruneRules,
+        values: &impl OutOfLineValues,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, IndexError> {
         let _held = self.merging.lock();
         if self.merging_has_ended() {
             return Ok(false);
@@ -297,6 +307,7 @@ impl<S: Base> Table<S> {
             while source.peek_key().is_some() {
                 self.base.merge_some(&mut source, rules, STEP_BYTES)?;
                 merged.0.store(source.taken(), Ordering::Release);
+                source.report(values, |key| !self.memtables.newer_contain(key, hash_key(self.id, key)));
                 if !goes_on() {
                     return Ok(false);
                 }
