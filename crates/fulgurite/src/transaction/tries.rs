@@ -112,8 +112,9 @@ impl Transaction {
         }
     }
 
-    /// The first entries of `range` in key order, own writes included, from memory only: see [`Snapshot::try_range`]. Counts as
-    /// a read of what it has read, up to the last entry that it returns; of the whole range if it returns no rest.
+    /// The first entries of `range` in key order, own writes included, from memory only: see
+    /// [`Snapshot::try_range`](crate::Snapshot::try_range). The keys up to the last entry that it returns count as read, present
+    /// or not; those of the whole range if it returns no rest.
     ///
     /// # Errors
     /// Those of [`Transaction::range`] and of its entries.
