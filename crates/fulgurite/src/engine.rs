@@ -40,8 +40,7 @@ use std::sync::Arc;
 use fulgurite_env::Env;
 use fulgurite_index::IndexError;
 use fulgurite_index::Io;
-use fulgurite_index::Version;
-use fulgurite_index::table::ReadPoint;
+use fulgurite_index::table::Newest;
 use fulgurite_log::{Durability, Log};
 use fulgurite_types::{Csn, DiskReads};
 use parking_lot::Mutex;
@@ -168,37 +167,23 @@ impl Engine {
     }
 
     /// Like [`Engine::read_at`], but [`Error::WouldBlock`] instead of a read from disk.
-    pub fn read_in_memory(
-        &self,
-        table: &TableState,
-        key: &[u8],
-        hash: u64,
-        at: ReadPoint,
-    ) -> Result<Option<Version>> {
+    pub fn read_in_memory(&self, table: &TableState, key: &[u8], hash: u64, csn: Csn) -> Result<Newest> {
         self.begin_read()?;
         // One for both look-ups.
         let _pin = crossbeam_epoch::pin();
-        table.index.get(key, hash, at, Io::MemoryOnly).or_error()
+        table.index.find(key, hash, csn, Io::MemoryOnly).or_error()
     }
 
-    /// The live version of a key that a registered snapshot sees.
-    pub fn read_at(
-        &self,
-        table: &TableState,
-        key: &[u8],
-        hash: u64,
-        csn: Csn,
-        now_ms: u64,
-    ) -> Result<Option<Version>> {
-        let at = ReadPoint { csn, now_ms };
+    /// The last writes to a key up to the CSN of a registered snapshot.
+    pub fn read_at(&self, table: &TableState, key: &[u8], hash: u64, csn: Csn) -> Result<Newest> {
         self.begin_read()?;
         let in_memory = {
             // One for both look-ups, but none over a read from disk.
             let _pin = crossbeam_epoch::pin();
-            table.index.get(key, hash, at, Io::MemoryOnly)
+            table.index.find(key, hash, csn, Io::MemoryOnly)
         };
         match in_memory {
-            Err(IndexError::WouldBlock) => table.index.get(key, hash, at, Io::Allowed).or_error(),
+            Err(IndexError::WouldBlock) => table.index.find(key, hash, csn, Io::Allowed).or_error(),
             found => found.or_error(),
         }
     }

@@ -137,7 +137,7 @@ fn nothing_is_ended_by_default() {
 /// Whether a version of a key is stored that a reader at that CSN, without a slot, finds.
 fn stored(db: &Database, table: &Table, key: &[u8], at: &Snapshot) -> bool {
     let hash = hash_key(table.state.id, key);
-    db.engine().read_at(&table.state, key, hash, at.csn(), u64::MAX / 2).unwrap().is_some()
+    db.engine().read_at(&table.state, key, hash, at.csn()).unwrap().seen(u64::MAX / 2).is_some()
 }
 
 #[test]

@@ -100,7 +100,8 @@ impl Snapshot {
     fn try_get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.engine.reads.step(&self.guard, || {
             let hash = self.check_readable(table, key)?;
-            let version = self.engine.read_in_memory(&table.state, key, hash, self.guard.at())?;
+            let newest = self.engine.read_in_memory(&table.state, key, hash, self.guard.csn)?;
+            let version = newest.seen(self.guard.now_ms);
             version.map(|version| self.engine.values.resident(version)).transpose()
         })
     }
@@ -111,7 +112,7 @@ impl Snapshot {
 
     fn find(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
         let hash = self.check_readable(table, key)?;
-        self.engine.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
+        Ok(self.engine.read_at(&table.state, key, hash, self.guard.csn)?.seen(self.guard.now_ms))
     }
 
     /// The hash of a key of a table that the snapshot sees.

@@ -252,13 +252,10 @@ impl Transaction {
         read_for: ReadFor,
     ) -> Result<Option<Version>> {
         table.check_seen(self.snapshot.csn)?;
-        let Some(version) = self.engine.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
-        else {
-            // Any commit of the snapshot may have deleted the key.
-            self.reads.saw(self.snapshot.csn);
-            return Ok(None);
-        };
-        self.reads.saw(version.csn);
+        let newest = self.engine.read_at(table, key, hash, self.snapshot.csn)?;
+        // Only the last write to the key matters, also to one without a value (INV-TXN-17).
+        self.reads.saw(newest.csn());
+        let Some(version) = newest.seen(self.snapshot.now_ms) else { return Ok(None) };
         self.reads.live().note(table, key, version.expires_at_ms, read_for);
         Ok(Some(version))
     }

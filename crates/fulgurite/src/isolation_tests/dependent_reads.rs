@@ -383,3 +383,36 @@ fn a_read_at_a_commit_that_is_not_visible_yet_waits_for_it() {
     // No commit has this number.
     assert!(table.read_at(b"second", Csn(1_000_000)).unwrap().value.is_some());
 }
+
+/// A transaction depends on the last write to each key that it read, not on all commits that it saw.
+#[test]
+fn a_transaction_needs_the_writes_that_it_found() {
+    let env = SimEnv::new(1);
+    let (db, table) = quiet(&env);
+    table.put("old", "v").unwrap();
+    let deleted = write(&db, Durability::Sync, |txn| txn.delete(&table, "deleted"));
+    let ranged = write(&db, Durability::Sync, |txn| txn.delete_range(&table, "r".."s"));
+    let unwaited = write(&db, Durability::None, |txn| txn.put(&table, "none", "v"));
+    let newest = write(&db, Durability::Sync, |txn| txn.put(&table, "new", "v"));
+    for (key, needs) in [
+        ("old", Csn::ZERO),
+        ("never", Csn::ZERO),
+        ("deleted", deleted),
+        ("ranged", ranged),
+        // It may have read what came before it.
+        ("none", unwaited),
+        ("new", newest),
+    ] {
+        for attempts in [false, true] {
+            let txn = db.begin();
+            let found = if attempts { txn.try_get(&table, key) } else { txn.get(&table, key) };
+            assert_eq!(found.unwrap().is_some(), !["never", "deleted", "ranged"].contains(&key));
+            assert_eq!(txn.needs(), needs, "{key}");
+            assert_eq!(txn.commit_numbered().unwrap().needs, needs, "{key}");
+        }
+    }
+    db.wait_durable(newest).unwrap();
+    let txn = db.begin();
+    assert!(txn.get(&table, "deleted").unwrap().is_none());
+    assert_eq!(txn.needs(), Csn::ZERO);
+}

@@ -92,10 +92,10 @@ impl Transaction {
     fn try_stored(&self, table: &Table, key: &[u8], read_for: ReadFor) -> Result<Option<Value>> {
         table.state.check_seen(self.snapshot.csn)?;
         let hash = hash_key(table.state.id, key);
-        let version = self.engine.read_in_memory(&table.state, key, hash, self.snapshot.at())?;
-        // Without a version any commit of the snapshot may have deleted the key.
-        let (csn, expires_at_ms) =
-            version.as_ref().map_or((self.snapshot.csn, 0), |version| (version.csn, version.expires_at_ms));
+        let newest = self.engine.read_in_memory(&table.state, key, hash, self.snapshot.csn)?;
+        let csn = newest.csn();
+        let version = newest.seen(self.snapshot.now_ms);
+        let expires_at_ms = version.as_ref().map_or(0, |version| version.expires_at_ms);
         let value = version.map(|version| self.engine.values.resident(version)).transpose()?;
         self.record_key(table, key, read_for)?;
         self.reads.saw(csn);
