@@ -3,7 +3,7 @@
 use fulgurite::{Attempt, Csn, Error, Missing, Transaction};
 use fulgurite_resp::Encoder;
 
-use crate::model::{Model, Old, Write, head_key};
+use crate::model::{Counts, Model, Old, Write, head_key};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::{ErrorReply, Result, Stop};
@@ -17,8 +17,8 @@ pub(crate) struct Context<'a> {
     pub session: &'a mut Session,
     /// Whether it may wait, and read from disk: on a worker.
     pub may_wait: bool,
-    /// The stripe of this thread, in which it counts keys.
-    pub stripe: u32,
+    /// The counts of this thread.
+    counts: &'a mut Counts,
     /// The time of the whole command, in milliseconds since 1970.
     pub now_ms: u64,
     /// The commit that has to be durable before the reply may leave.
@@ -32,10 +32,10 @@ impl<'a> Context<'a> {
         session: &'a mut Session,
         out: &'a mut Vec<u8>,
         may_wait: bool,
-        stripe: u32,
+        counts: &'a mut Counts,
     ) -> Context<'a> {
         let now_ms = shared.db.now_ms();
-        Context { shared, session, may_wait, stripe, now_ms, needs: Csn::ZERO, out }
+        Context { shared, session, may_wait, counts, now_ms, needs: Csn::ZERO, out }
     }
 
     /// Writes the reply.
@@ -123,8 +123,8 @@ impl<'a> Context<'a> {
         txn.set_durability(self.session.durability)?;
         let tables = &self.model().tables;
         let mut write = Write::new(&mut txn, tables, self.may_wait, self.now_ms, self.keyspace());
-        let outcome = body(&mut write).and_then(|value| write.count_keys(self.stripe).map(|()| value));
-        let value = match outcome {
+        let outcome = body(&mut write).and_then(|value| Ok((value, write.count_keys(self.counts)?)));
+        let (value, counted) = match outcome {
             Ok(value) => value,
             Err(stop) => {
                 self.needs = self.needs.max(txn.needs());
@@ -137,6 +137,9 @@ impl<'a> Context<'a> {
             Ok(Attempt::Committed(commit)) => {
                 self.needs = self.needs.max(commit.needs);
                 self.session.own = self.session.own.max(commit.csn);
+                if let Some(counted) = counted {
+                    self.counts.note(counted);
+                }
                 Ok(value)
             }
             Ok(Attempt::Blocked(_, missing)) => Err(Stop::Blocked(missing)),

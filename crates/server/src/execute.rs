@@ -6,6 +6,7 @@ use fulgurite_resp::Encoder;
 use crate::args::Args;
 use crate::command;
 use crate::context::Context;
+use crate::model::Counts;
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::stop::Stop;
@@ -28,10 +29,10 @@ pub(crate) fn execute(
     args: &Args<'_>,
     out: &mut Vec<u8>,
     may_wait: bool,
-    stripe: u32,
+    counts: &mut Counts,
 ) -> Outcome {
     let start = out.len();
-    let mut context = Context::new(shared, session, out, may_wait, stripe);
+    let mut context = Context::new(shared, session, out, may_wait, counts);
     let result = command::run(&mut context, args);
     let needs = context.needs;
     match result {

@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use fulgurite::Database;
+use fulgurite::env::{Env, Joiner, RealEnv};
 use mio::net::TcpListener;
 
-use crate::io::{Inbox, IoThread, Message};
+use crate::io::{Inbox, IoThread};
 use crate::locks::KeyLocks;
-use crate::model::Model;
+use crate::model::{Counts, Model};
 use crate::shared::Shared;
 use crate::worker::{self, Queue};
 use crate::{Config, StartError, reclaim};
@@ -19,8 +19,8 @@ use crate::{Config, StartError, reclaim};
 pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
-    io_threads: Vec<JoinHandle<()>>,
-    workers: Vec<JoinHandle<()>>,
+    io_threads: Vec<Box<dyn Joiner>>,
+    workers: Vec<Box<dyn Joiner>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -43,10 +43,15 @@ impl Server {
             listeners.push(listen.map_err(|source| StartError::Listen { address, source })?);
         }
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
+        let threads = config.io_threads + config.workers + 1;
+        let mut counts = Counts::load(&db, &model.tables, threads)?.into_iter();
+        let mut next_counts = || counts.next().expect("there are some for each thread");
         let polls = (0..config.io_threads).map(|_| mio::Poll::new()).collect::<Result<Vec<_>, _>>()?;
         let inboxes = polls.iter().map(Inbox::new).collect::<Result<Vec<_>, _>>()?;
+        let env = RealEnv::new();
         let shared = Arc::new(Shared {
             db,
+            env: env.clone(),
             model,
             config,
             locks: KeyLocks::new(),
@@ -56,28 +61,23 @@ impl Server {
             newest_id: AtomicU64::new(0),
             connected: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
+            stopping: Default::default(),
         });
         let mut server = Server { shared, addresses, io_threads: Vec::new(), workers: Vec::new() };
         for (number, poll) in polls.into_iter().enumerate() {
             let listeners = if number == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
-            let thread = IoThread::new(&server.shared, number, poll, listeners)?;
-            let spawned =
-                std::thread::Builder::new().name(format!("fg-io-{number}")).spawn(move || thread.run());
-            server.io_threads.push(spawned?);
+            let thread = IoThread::new(&server.shared, number, poll, listeners, next_counts())?;
+            let spawned = env.spawn(&format!("fg-io-{number}"), Box::new(move || thread.run()))?;
+            server.io_threads.push(spawned);
         }
         for number in 0..server.shared.config.workers {
-            let shared = server.shared.clone();
-            let stripe = (server.shared.config.io_threads + number) as u32;
-            let spawned = std::thread::Builder::new()
-                .name(format!("fg-worker-{number}"))
-                .spawn(move || worker::run(&shared, stripe));
+            let (shared, counts) = (server.shared.clone(), next_counts());
+            let spawned =
+                env.spawn(&format!("fg-worker-{number}"), Box::new(move || worker::run(&shared, counts)));
             server.workers.push(spawned?);
         }
-        let shared = server.shared.clone();
-        let stripe = (server.shared.config.io_threads + server.shared.config.workers) as u32;
-        let reclaimer =
-            std::thread::Builder::new().name("fg-expiry".into()).spawn(move || reclaim::run(&shared, stripe));
-        server.workers.push(reclaimer?);
+        let (shared, counts) = (server.shared.clone(), next_counts());
+        server.workers.push(env.spawn("fg-expiry", Box::new(move || reclaim::run(&shared, counts)))?);
         Ok(server)
     }
 
@@ -95,13 +95,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.is_stopping.store(true, Ordering::SeqCst);
-        self.shared.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
+        self.shared.begin_stop();
         self.io_threads.drain(..).for_each(|thread| _ = thread.join());
         self.shared.queue.close();
-        self.workers.drain(..).for_each(|thread| {
-            thread.thread().unpark();
-            _ = thread.join();
-        });
+        self.workers.drain(..).for_each(|thread| _ = thread.join());
     }
 }

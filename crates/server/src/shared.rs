@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use fulgurite::env::Env;
 use fulgurite::{Database, Durability};
+use parking_lot::{Condvar, Mutex};
 
 use crate::Config;
-use crate::io::Inbox;
+use crate::io::{Inbox, Message};
 use crate::locks::KeyLocks;
 use crate::model::Model;
 use crate::worker::Queue;
@@ -14,6 +17,7 @@ use crate::worker::Queue;
 /// What all threads of a server share.
 pub(crate) struct Shared {
     pub db: Database,
+    pub env: Arc<dyn Env>,
     pub model: Model,
     pub config: Config,
     pub locks: KeyLocks,
@@ -28,9 +32,30 @@ pub(crate) struct Shared {
     pub connected: AtomicUsize,
     /// No connection is accepted, and no command read, any more.
     pub is_stopping: AtomicBool,
+    /// Notified when that is set.
+    pub stopping: (Mutex<()>, Condvar),
 }
 
 impl Shared {
+    /// Has all threads end.
+    pub fn begin_stop(&self) {
+        let held = self.stopping.0.lock();
+        self.is_stopping.store(true, Ordering::SeqCst);
+        self.stopping.1.notify_all();
+        drop(held);
+        self.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
+    }
+
+    /// Sleeps for a while, or until the server stops. Returns whether it goes on.
+    pub fn sleep(&self, duration: Duration) -> bool {
+        let mut held = self.stopping.0.lock();
+        let has_to_stop = || self.is_stopping.load(Ordering::SeqCst);
+        if !has_to_stop() {
+            self.stopping.1.wait_for(&mut held, duration);
+        }
+        !has_to_stop()
+    }
+
     /// A number for a new connection.
     pub fn next_id(&self) -> u64 {
         self.newest_id.fetch_add(1, Ordering::Relaxed) + 1

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::args::OwnedArgs;
 use crate::execute::{Outcome, execute};
 use crate::io::Message;
+use crate::model::Counts;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -63,12 +64,12 @@ impl Queue {
     }
 }
 
-/// Runs tasks until the queue is closed. `stripe` is this thread's.
-pub(crate) fn run(shared: &Arc<Shared>, stripe: u32) {
+/// Runs tasks until the queue is closed.
+pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
     while let Some(Task { thread, token, mut session, args }) = shared.queue.pop() {
         let mut reply = Vec::new();
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            execute(shared, &mut session, &args.args(), &mut reply, true, stripe)
+            execute(shared, &mut session, &args.args(), &mut reply, true, &mut counts)
         }));
         let outcome = ran.unwrap_or_else(|_| {
             tracing::error!("a command panicked; its connection is closed");

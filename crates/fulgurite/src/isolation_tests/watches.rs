@@ -171,7 +171,7 @@ fn asking_for_a_commit_to_come_delays_no_other() {
     let (mut early, _early_wakes) = watch(&db);
     assert!(!early.ask(Csn(1 << 60)).unwrap());
     // The log becomes idle, and its thread rests.
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::park_timeout(Duration::from_millis(100));
     let (mut watch, wakes) = watch(&db);
     let commit = put(&db, &table, b"k", Durability::Sync);
     if !watch.ask(commit.needs).unwrap() {

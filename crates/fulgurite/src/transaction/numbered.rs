@@ -58,6 +58,7 @@ pub struct Numbered {
 /// # db.wait_durable(commit.needs)
 /// # }
 /// ```
+#[expect(clippy::large_enum_variant, reason = "it is matched at once, and nothing keeps it")]
 pub enum Attempt {
     /// It has committed.
     Committed(Numbered),

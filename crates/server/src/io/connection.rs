@@ -9,6 +9,7 @@ use super::output::Output;
 use crate::Dispatch;
 use crate::args::{Args, OwnedArgs};
 use crate::execute::{Outcome, execute};
+use crate::model::Counts;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::Task;
@@ -116,10 +117,10 @@ impl Connection {
     }
 
     /// Runs commands, as many as a turn has, and reads what the socket has of more.
-    pub fn take_turn(&mut self, shared: &Shared, thread: usize, token: usize) -> Next {
+    pub fn take_turn(&mut self, shared: &Shared, counts: &mut Counts, thread: usize, token: usize) -> Next {
         let mut left = COMMANDS_A_TURN;
         loop {
-            match self.run_command(shared, thread, token) {
+            match self.run_command(shared, counts, thread, token) {
                 Ran::Command if left > 1 => left -= 1,
                 Ran::Command => return Next::Turn,
                 Ran::Event => return self.next(),
@@ -145,7 +146,7 @@ impl Connection {
     }
 
     /// Runs the next command that has arrived.
-    fn run_command(&mut self, shared: &Shared, thread: usize, token: usize) -> Ran {
+    fn run_command(&mut self, shared: &Shared, counts: &mut Counts, thread: usize, token: usize) -> Ran {
         if !self.takes_commands(shared) {
             return Ran::Event;
         }
@@ -184,7 +185,7 @@ impl Connection {
                 let outcome = match shared.config.dispatch {
                     Dispatch::Queue => Outcome::Blocked,
                     Dispatch::Inline => {
-                        execute(shared, session, &args, &mut self.output.bytes, false, thread as u32)
+                        execute(shared, session, &args, &mut self.output.bytes, false, counts)
                     }
                 };
                 match outcome {

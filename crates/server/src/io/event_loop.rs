@@ -8,7 +8,7 @@
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite::{Csn, Watch};
 use mio::net::{TcpListener, TcpStream};
@@ -17,6 +17,7 @@ use mio::{Events, Interest, Poll, Token};
 use super::connection::{Connection, Next};
 use super::inbox::{Inbox, Message, WAKE};
 use super::waiting::Waiting;
+use crate::model::Counts;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::Finished;
@@ -45,6 +46,7 @@ pub(crate) struct IoThread {
     turns: Vec<usize>,
     waiting: Waiting,
     watch: Watch,
+    counts: Counts,
 }
 
 impl IoThread {
@@ -53,6 +55,7 @@ impl IoThread {
         number: usize,
         poll: Poll,
         mut listeners: Vec<TcpListener>,
+        counts: Counts,
     ) -> Result<IoThread, StartError> {
         for (index, listener) in listeners.iter_mut().enumerate() {
             poll.registry().register(listener, Token(LISTENERS + index), Interest::READABLE)?;
@@ -71,6 +74,7 @@ impl IoThread {
             turns: Vec::new(),
             waiting: Waiting::default(),
             watch,
+            counts,
         })
     }
 
@@ -84,16 +88,16 @@ impl IoThread {
                 Some(_) => Some(Duration::from_millis(10)),
                 None => None,
             };
-            if let Err(error) = self.poll.poll(&mut events, timeout) {
-                if error.kind() != ErrorKind::Interrupted {
-                    tracing::error!(%error, "an I/O thread ends: waiting for events failed");
-                    return;
-                }
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "an I/O thread ends: waiting for events failed");
+                return;
             }
             self.round(&events);
             if self.shared.is_stopping.load(Ordering::SeqCst) {
                 let until = *stops_at.get_or_insert_with(|| self.begin_stop());
-                if self.is_done() || Instant::now() >= until {
+                if self.is_done() || self.now() >= until {
                     return;
                 }
             }
@@ -209,7 +213,7 @@ impl IoThread {
     /// Lets a connection run its commands.
     fn turn(&mut self, token: usize) {
         let Some(connection) = &mut self.connections[token] else { return };
-        let next = connection.take_turn(&self.shared, self.number, token);
+        let next = connection.take_turn(&self.shared, &mut self.counts, self.number, token);
         self.after(token, next);
     }
 
@@ -297,7 +301,7 @@ impl IoThread {
     // The end.
 
     /// Reads no command any more; returns until when replies are awaited.
-    fn begin_stop(&mut self) -> Instant {
+    fn begin_stop(&mut self) -> Duration {
         self.listeners.clear();
         for token in 0..self.connections.len() {
             if let Some(connection) = &mut self.connections[token] {
@@ -306,7 +310,12 @@ impl IoThread {
                 self.after(token, next);
             }
         }
-        Instant::now() + PATIENCE
+        self.now() + PATIENCE
+    }
+
+    /// A monotonic time.
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.shared.env.clock().monotonic_ns())
     }
 
     fn is_done(&self) -> bool {

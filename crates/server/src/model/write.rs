@@ -2,8 +2,9 @@
 
 use fulgurite::{Expiry, Transaction, Value};
 
+use super::counts::{Counted, Counts};
 use super::head::{Head, Kind};
-use super::tables::{Tables, count_key, decode_count, expiry_key, head_key};
+use super::tables::{Tables, count_key, expiry_key, head_key};
 use crate::stop::{ErrorReply, Result};
 
 /// A head record that was read.
@@ -117,20 +118,14 @@ impl<'t> Write<'t> {
         Ok(())
     }
 
-    /// Counts the keys that it created and deleted, in the record of a stripe. Each thread has a stripe of its own, so that
-    /// those of no two commands meet there.
-    pub fn count_keys(&mut self, stripe: u32) -> Result<()> {
+    /// Writes how many keys there are, if it created or deleted some; the thread notes that once the commit has happened.
+    pub fn count_keys(&mut self, counts: &Counts) -> Result<Option<Counted>> {
         if self.created == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        let row = count_key(self.keyspace, stripe);
-        let counted = if self.may_wait {
-            self.txn.get_for_update(&self.tables.counts, row)?
-        } else {
-            self.txn.try_get_for_update(&self.tables.counts, row)?
-        };
-        let count = counted.map_or(0, |record| decode_count(&record)) + std::mem::take(&mut self.created);
-        self.txn.put(&self.tables.counts, row, count.to_le_bytes())?;
-        Ok(())
+        let counted = counts.after(self.keyspace, std::mem::take(&mut self.created));
+        let row = count_key(self.keyspace, counts.stripe);
+        self.txn.put(&self.tables.counts, row, counted.keys.to_le_bytes())?;
+        Ok(Some(counted))
     }
 }

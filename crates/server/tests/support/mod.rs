@@ -31,7 +31,23 @@ pub fn serve(config: Config) -> (Arc<SimEnv>, Database, Server) {
 }
 
 pub fn open(env: &Arc<SimEnv>) -> Database {
-    Database::open_with(env.clone(), "/data", Options::default(), |_| {}).unwrap()
+    open_with(env, Options::default())
+}
+
+pub fn open_with(env: &Arc<SimEnv>, options: Options) -> Database {
+    Database::open_with(env.clone(), "/data", options, |_| {}).unwrap()
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub fn wait_until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(3));
+    }
+    panic!("it never was");
 }
 
 /// A client of a server.
@@ -79,6 +95,17 @@ impl Client {
                 Err(error) => panic!("no reply: {error}"),
             }
         }
+    }
+
+    /// Whether no byte of a reply comes for a while.
+    pub fn is_silent(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut bytes = [0; 1024];
+        let read = self.stream.read(&mut bytes);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let len = read.as_ref().copied().unwrap_or(0);
+        self.input.extend_from_slice(&bytes[..len]);
+        read.is_err() && self.input.is_empty()
     }
 
     /// Sends a command, and returns its reply as text.
