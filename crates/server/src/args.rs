@@ -45,7 +45,7 @@ impl Index<usize> for Args<'_> {
 }
 
 /// A copy of the arguments of a command. It takes about as much memory as they do.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OwnedArgs {
     bytes: Vec<u8>,
     /// Where each argument ends.

@@ -1,8 +1,9 @@
 //! What a command runs with: its session, the data, and its reply.
 
-use fulgurite::{Attempt, Csn, Error, Missing, Transaction};
+use fulgurite::{Csn, Missing, Transaction};
 use fulgurite_resp::Encoder;
 
+use crate::exec::Exec;
 use crate::model::{Counts, Model, Old, Write, head_key};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -18,12 +19,21 @@ pub(crate) struct Context<'a> {
     /// Whether it may wait, and read from disk: on a worker.
     pub may_wait: bool,
     /// The counts of this thread.
-    counts: &'a mut Counts,
+    pub counts: &'a mut Counts,
     /// The time of the whole command, in milliseconds since 1970.
     pub now_ms: u64,
     /// The commit that has to be durable before the reply may leave.
     pub needs: Csn,
     out: &'a mut Vec<u8>,
+    /// The transaction of `EXEC`, while its commands run.
+    pub(crate) exec: Option<Exec>,
+}
+
+/// The last write to a key.
+pub(crate) struct FoundHead {
+    pub old: Option<Old>,
+    pub csn: Csn,
+    pub needs: Csn,
 }
 
 impl<'a> Context<'a> {
@@ -35,7 +45,7 @@ impl<'a> Context<'a> {
         counts: &'a mut Counts,
     ) -> Context<'a> {
         let now_ms = shared.db.now_ms();
-        Context { shared, session, may_wait, counts, now_ms, needs: Csn::ZERO, out }
+        Context { shared, session, may_wait, counts, now_ms, needs: Csn::ZERO, out, exec: None }
     }
 
     /// Writes the reply.
@@ -48,6 +58,16 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
+    /// How long the replies are that were appended so far, with those before.
+    pub fn reply_len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes a reply back.
+    pub fn truncate_reply(&mut self, len: usize) {
+        self.out.truncate(len);
+    }
+
     pub fn model(&self) -> &'a Model {
         &self.shared.model
     }
@@ -58,19 +78,27 @@ impl<'a> Context<'a> {
 
     /// The record of a key that exists.
     pub fn read(&mut self, key: &[u8]) -> Result<Option<Old>> {
+        if self.exec.is_some() {
+            return self.write(|write| Ok(write.stored(key)?.filter(|old| old.head.is_live(write.now_ms))));
+        }
         let row = head_key(self.keyspace(), key);
-        let heads = &self.model().tables.heads;
-        let own = self.session.own;
-        let found = if self.may_wait { heads.read_at(&row, own)? } else { heads.try_read_at(&row, own)? };
+        let found = self.find_at(&row, self.session.own)?;
         self.needs = self.needs.max(found.needs);
+        Ok(found.old.filter(|old| old.head.is_live(self.now_ms)))
+    }
+
+    /// The last write to a row of the heads: what is acknowledged, and all up to commit `at`.
+    pub fn find_at(&self, row: &[u8], at: Csn) -> Result<FoundHead> {
+        let heads = &self.model().tables.heads;
+        let found = if self.may_wait { heads.read_at(row, at)? } else { heads.try_read_at(row, at)? };
         let old = found.value.map(Old::decode).transpose()?;
-        Ok(old.filter(|old| old.head.is_live(self.now_ms)))
+        Ok(FoundHead { old, csn: found.csn, needs: found.needs })
     }
 
     /// The records of several keys, all at one commit.
     pub fn read_all(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Old>>> {
-        if let [key] = keys {
-            return Ok(vec![self.read(key)?]);
+        if keys.len() == 1 || self.exec.is_some() {
+            return keys.iter().map(|key| self.read(key)).collect();
         }
         let txn = self.begin()?;
         let mut all = Vec::with_capacity(keys.len());
@@ -86,24 +114,30 @@ impl<'a> Context<'a> {
     }
 
     /// Begins a transaction, which sees the connection's newest commit.
-    fn begin(&mut self) -> Result<Transaction> {
+    pub fn begin(&mut self) -> Result<Transaction> {
         let txn = self.shared.db.begin();
         if txn.snapshot_csn() >= self.session.own {
+            // No later read of the connection is older than what this transaction shows.
+            self.session.own = txn.snapshot_csn();
             return Ok(txn);
         }
         if !self.may_wait {
             return Err(Stop::Blocked(Missing::Order));
         }
         drop(txn);
-        while self.shared.db.visible_csn() < self.session.own {
-            std::thread::yield_now();
-        }
-        Ok(self.shared.db.begin())
+        // Seldom: a thread was stopped between the number and the end of an earlier commit. It is visible once it is durable.
+        self.shared.db.wait_durable(self.session.own)?;
+        let txn = self.shared.db.begin();
+        self.session.own = txn.snapshot_csn();
+        Ok(txn)
     }
 
     /// Runs a transaction, again if it conflicts, and commits it. The reply depends on it, and on what it saw, if it ends with
     /// an error or writes nothing.
     pub fn write<T>(&mut self, mut body: impl FnMut(&mut Write<'_>) -> Result<T>) -> Result<T> {
+        if let Some(exec) = self.exec.take() {
+            return self.write_in_exec(exec, body);
+        }
         let mut attempts = 0;
         loop {
             match self.write_once(&mut body) {
@@ -131,21 +165,8 @@ impl<'a> Context<'a> {
                 return Err(stop);
             }
         };
-        let attempt =
-            if self.may_wait { txn.commit_numbered().map(Attempt::Committed) } else { txn.try_commit() };
-        match attempt {
-            Ok(Attempt::Committed(commit)) => {
-                self.needs = self.needs.max(commit.needs);
-                self.session.own = self.session.own.max(commit.csn);
-                if let Some(counted) = counted {
-                    self.counts.note(counted);
-                }
-                Ok(value)
-            }
-            Ok(Attempt::Blocked(_, missing)) => Err(Stop::Blocked(missing)),
-            Err(Error::Conflict(_)) => Err(Stop::Conflict),
-            Err(error) => Err(error.into()),
-        }
+        self.commit(txn, counted)?;
+        Ok(value)
     }
 
     /// Ends the command with an error reply.

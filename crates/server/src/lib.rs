@@ -37,6 +37,7 @@ mod command;
 mod config;
 mod context;
 mod error;
+mod exec;
 mod execute;
 mod io;
 mod locks;

@@ -3,6 +3,8 @@
 use fulgurite::{Csn, Durability};
 use fulgurite_resp::Protocol;
 
+use crate::args::OwnedArgs;
+
 /// How many databases there are: `SELECT` takes 0 to 15.
 pub(crate) const DATABASES: usize = 16;
 
@@ -18,8 +20,27 @@ pub(crate) enum Replies {
     Skip,
 }
 
+/// A transaction that is being queued.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Multi {
+    pub commands: Vec<OwnedArgs>,
+    /// A command was not well formed: `EXEC` discards all.
+    pub is_broken: bool,
+}
+
+/// A key that `WATCH` named.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub keyspace: u32,
+    pub key: Box<[u8]>,
+    /// The last write to it then.
+    pub csn: Csn,
+    /// When it expires, in milliseconds; 0 if it does not, or did not exist.
+    pub expires_at_ms: u64,
+}
+
 /// The state of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Session {
     /// The connection's number; never given twice.
     pub id: u64,
@@ -31,10 +52,12 @@ pub(crate) struct Session {
     pub replies: Replies,
     /// The level of its commits.
     pub durability: Durability,
-    /// Its newest commit, which its next command sees.
+    /// The newest commit that it made or may have been shown, which its next command sees.
     pub own: Csn,
     /// The connection is closed once its replies are sent.
     pub has_quit: bool,
+    pub multi: Option<Multi>,
+    pub watched: Vec<Watched>,
 }
 
 impl Session {
@@ -50,6 +73,8 @@ impl Session {
             durability,
             own: Csn::ZERO,
             has_quit: false,
+            multi: None,
+            watched: Vec::new(),
         }
     }
 

@@ -31,7 +31,7 @@ impl ErrorReply {
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// It would have to wait, or to read from disk, on a thread that does not; for what. Nothing happened.
-    Blocked(#[expect(dead_code, reason = "shown where it is logged")] Missing),
+    Blocked(Missing),
     /// Its transaction conflicted with another one: it runs again.
     Conflict,
     /// It gets this reply; nothing happened.

@@ -190,6 +190,41 @@ fn replies_wait_for_the_commits_that_they_show() {
     }
 }
 
+/// What a client reads after WATCH is at least as new as what it watches: else a write between the two would be lost.
+#[test]
+fn reads_after_watch_see_what_is_watched() {
+    let env = SimEnv::new(1);
+    let db = open_with(&env, Options { background: false, ..Options::default() });
+    let mut config = config();
+    config.flushing = Flushing::Lead;
+    let server = Server::start(db.clone(), config.clone()).unwrap();
+    assert_eq!(Client::connect(&server).ask("SET k 1"), "OK");
+    drop(server);
+    config.flushing = Flushing::Watch;
+    let server = Server::start(db.clone(), config).unwrap();
+    let (mut writer, mut client) = (Client::connect(&server), Client::connect(&server));
+    writer.send_command("SET k 2");
+    assert!(writer.is_silent());
+    let mut reader = Client::connect(&server);
+    for command in ["MGET nothing k", "GET k", "SET k 9 NX", "GET k"] {
+        reader.send_command(command);
+    }
+    assert_eq!(client.ask("WATCH k"), "OK");
+    client.send_command("GET k");
+    assert!(client.is_silent(), "it shows a commit that is not durable");
+    for command in ["MULTI", "SET k 3", "EXEC"] {
+        client.send_command(command);
+    }
+    db.wait_durable(db.visible_csn()).unwrap();
+    for expected in ["[nil \"2\"]", "\"2\"", "nil", "\"2\""] {
+        assert_eq!(reader.receive_text(), expected, "no read is older than one before it");
+    }
+    assert_eq!(client.receive_text(), "\"2\"");
+    assert_eq!((client.receive_text(), client.receive_text()), ("OK".into(), "QUEUED".into()));
+    wait_until(|| db.wait_durable(db.visible_csn()).is_ok() && !client.is_silent());
+    assert_eq!(client.receive_text(), "[OK]");
+}
+
 /// A hot key: no increment is lost or made twice, on two threads and on workers.
 #[test]
 fn increments_of_one_key_are_exact() {

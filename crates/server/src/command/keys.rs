@@ -219,8 +219,7 @@ pub(super) fn pexpiretime(context: &mut Context<'_>, args: &Args<'_>) -> Result<
 }
 
 pub(super) fn dbsize(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
-    let (keys, needs) = context.model().count(&context.shared.db, context.session.database)?;
-    context.needs = context.needs.max(needs);
-    context.reply().integer(keys as i64);
+    let keys = context.count_keys()?;
+    context.reply().integer(keys.max(0));
     Ok(())
 }

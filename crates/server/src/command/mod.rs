@@ -5,6 +5,7 @@ mod keys;
 mod server;
 mod strings;
 mod table;
+mod transactions;
 
 use crate::args::Args;
 use crate::context::Context;
@@ -64,8 +65,18 @@ impl Command {
 
 /// Runs a command by its name, which is the first argument.
 pub(crate) fn run(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let name = &args[0];
-    let Some(command) = find(name) else { return Err(unknown(args)) };
+    let command = find(&args[0]);
+    let checked = check(context, command, args);
+    if transactions::is_queued(context, command) {
+        return transactions::queue(context, args, checked);
+    }
+    checked?;
+    run_command(context, args)
+}
+
+/// Whether a command exists, is well formed, and may be run.
+fn check(context: &Context<'_>, command: Option<&Command>, args: &Args<'_>) -> Result<()> {
+    let Some(command) = command else { return Err(unknown(args)) };
     if !command.takes(args.len()) {
         let message = format!("wrong number of arguments for '{}' command", command.name);
         return context.fail("ERR", message);
@@ -73,7 +84,14 @@ pub(crate) fn run(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if !context.session.is_authenticated && !command.has_flag("no_auth") {
         return Err(ErrorReply::NO_AUTH.into());
     }
-    let _locks = if command.has_flag("write") {
+    Ok(())
+}
+
+/// Runs a command that was checked.
+fn run_command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let Some(command) = find(&args[0]) else { return Err(unknown(args)) };
+    // `EXEC` has the locks of all its commands.
+    let _locks = if command.has_flag("write") && !context.is_in_exec() {
         context.shared.locks.lock(context.session.database, command.keys_of(args), context.may_wait)?
     } else {
         Default::default()

@@ -1,6 +1,6 @@
 //! The table of commands, sorted by name. Arity, flags, keys and categories are those of Redis 7.2.
 
-use super::{Command, Handler, Keys, connection, keys, server, strings};
+use super::{Command, Handler, Keys, connection, keys, server, strings, transactions};
 
 /// All commands.
 pub(crate) static COMMANDS: &[Command] = &[
@@ -85,6 +85,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         keys::del,
     ),
     row(
+        "discard",
+        1,
+        &["noscript", "loading", "stale", "fast"],
+        (0, 0, 0),
+        &["fast", "transaction"],
+        ("2.0.0", "transactions"),
+        "Discards the queued commands",
+        transactions::discard,
+    ),
+    row(
         "durability",
         -1,
         &["loading", "stale", "fast"],
@@ -103,6 +113,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("1.0.0", "connection"),
         "Returns its argument",
         connection::echo,
+    ),
+    row(
+        "exec",
+        1,
+        &["noscript", "loading", "stale"],
+        (0, 0, 0),
+        &["slow", "transaction"],
+        ("1.2.0", "transactions"),
+        "Runs the queued commands as one transaction",
+        transactions::exec,
     ),
     row(
         "exists",
@@ -263,6 +283,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("1.0.1", "string"),
         "Sets the string values of several keys if none of them exists",
         strings::msetnx,
+    ),
+    row(
+        "multi",
+        1,
+        &["noscript", "loading", "stale", "fast"],
+        (0, 0, 0),
+        &["fast", "transaction"],
+        ("1.2.0", "transactions"),
+        "Begins to queue a transaction",
+        transactions::multi,
     ),
     row(
         "persist",
@@ -473,6 +503,26 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("4.0.0", "generic"),
         "Deletes keys",
         keys::del,
+    ),
+    row(
+        "unwatch",
+        1,
+        &["noscript", "loading", "stale", "fast"],
+        (0, 0, 0),
+        &["fast", "transaction"],
+        ("2.2.0", "transactions"),
+        "Forgets the watched keys",
+        transactions::unwatch,
+    ),
+    row(
+        "watch",
+        -2,
+        &["noscript", "loading", "stale", "fast"],
+        (1, -1, 1),
+        &["fast", "transaction"],
+        ("2.2.0", "transactions"),
+        "Has EXEC do nothing if one of these keys is written before",
+        transactions::watch,
     ),
 ];
 

@@ -5,7 +5,7 @@ mod head;
 mod tables;
 mod write;
 
-pub(crate) use counts::Counts;
+pub(crate) use counts::{Counted, Counts};
 pub(crate) use head::{Head, Kind};
 pub(crate) use tables::{Model, expiry_key, head_key, split_expiry_key};
 pub(crate) use write::{Old, Write};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use fulgurite::{Database, Error};
+use fulgurite::{Database, Error, Transaction};
 use smallvec::SmallVec;
 
 use crate::StartError;
@@ -109,16 +109,10 @@ impl Model {
         self.keyspaces[database].load(Ordering::Acquire)
     }
 
-    /// How many keys a database has, those that have expired and are not reclaimed yet included, and what the number depends
-    /// on.
-    pub fn count(&self, db: &Database, database: usize) -> Result<(u64, fulgurite::Csn), Error> {
-        let txn = db.begin();
-        let mut keys = 0_i64;
-        for entry in txn.prefix(&self.tables.counts, self.keyspace(database).to_be_bytes())? {
-            let (_, count) = entry?;
-            keys += decode_count(&count);
-        }
-        Ok((u64::try_from(keys).unwrap_or(0), txn.needs()))
+    /// How many keys a keyspace has for a transaction, those that have expired and are not reclaimed yet included.
+    pub fn count(&self, txn: &Transaction, keyspace: u32) -> Result<i64, Error> {
+        let counts = txn.prefix(&self.tables.counts, keyspace.to_be_bytes())?;
+        counts.map(|entry| entry.map(|(_, count)| decode_count(&count))).sum()
     }
 }
 

@@ -118,6 +118,16 @@ impl<'t> Write<'t> {
         Ok(())
     }
 
+    /// How many keys it created, less those that it deleted.
+    pub fn created(&self) -> i64 {
+        self.created
+    }
+
+    /// So many were created before.
+    pub fn add_created(&mut self, keys: i64) {
+        self.created += keys;
+    }
+
     /// Writes how many keys there are, if it created or deleted some; the thread notes that once the commit has happened.
     pub fn count_keys(&mut self, counts: &Counts) -> Result<Option<Counted>> {
         if self.created == 0 {

@@ -1,0 +1,198 @@
+//! Transactions: commands that are queued, and run as one transaction of the engine.
+
+use fulgurite::{Csn, Missing};
+
+use super::{Command, find};
+use crate::args::{Args, OwnedArgs};
+use crate::context::Context;
+use crate::model::head_key;
+use crate::session::{Multi, Watched};
+use crate::stop::{ErrorReply, Result, Stop};
+
+/// The commands that run at once although a transaction is being queued.
+const RUN_AT_ONCE: [&str; 6] = ["multi", "exec", "discard", "watch", "quit", "reset"];
+
+/// Whether a command is queued instead of run.
+pub(super) fn is_queued(context: &Context<'_>, command: Option<&Command>) -> bool {
+    context.session.multi.is_some() && command.is_none_or(|command| !RUN_AT_ONCE.contains(&command.name))
+}
+
+/// Queues a command that is known to be well formed, or notes that one was not.
+pub(super) fn queue(context: &mut Context<'_>, args: &Args<'_>, checked: Result<()>) -> Result<()> {
+    let multi = context.session.multi.as_mut().expect("a transaction is being queued");
+    match checked {
+        Ok(()) => multi.commands.push(OwnedArgs::copy(args)),
+        Err(error) => {
+            multi.is_broken = true;
+            return Err(error);
+        }
+    }
+    context.reply().simple(b"QUEUED");
+    Ok(())
+}
+
+pub(super) fn multi(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
+    if context.session.multi.is_some() {
+        return Err(ErrorReply::new("ERR", "MULTI calls can not be nested").into());
+    }
+    context.session.multi = Some(Multi::default());
+    context.ok()
+}
+
+pub(super) fn discard(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
+    if context.session.multi.take().is_none() {
+        return Err(ErrorReply::new("ERR", "DISCARD without MULTI").into());
+    }
+    context.session.watched.clear();
+    context.ok()
+}
+
+/// Notes the last write to each key, as of the newest visible commit.
+pub(super) fn watch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    if context.session.multi.is_some() {
+        return Err(ErrorReply::new("ERR", "WATCH inside MULTI is not allowed").into());
+    }
+    let keyspace = context.keyspace();
+    // The connection's reads begin there from now on: one that did not see what is watched would miss a write before it.
+    let at = context.shared.db.visible_csn();
+    let mut watched = Vec::with_capacity(args.len() - 1);
+    for key in args.from(1) {
+        let is_known = |known: &Watched| known.keyspace == keyspace && *known.key == **key;
+        if !context.session.watched.iter().chain(&watched).any(is_known) {
+            let (csn, expires_at_ms) = last_write(context, keyspace, key, at)?;
+            watched.push(Watched { keyspace, key: (*key).into(), csn, expires_at_ms });
+        }
+    }
+    context.session.watched.append(&mut watched);
+    context.session.own = context.session.own.max(at);
+    context.ok()
+}
+
+pub(super) fn unwatch(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
+    context.session.watched.clear();
+    context.ok()
+}
+
+/// The last write to a key that a read at `at` sees, and when the key expires: 0 for never, or if it does not exist.
+fn last_write(context: &mut Context<'_>, keyspace: u32, key: &[u8], at: Csn) -> Result<(Csn, u64)> {
+    let row = head_key(keyspace, key);
+    let found = context.find_at(&row, at)?;
+    let live = found.old.filter(|old| old.head.is_live(context.now_ms));
+    // The reply says nothing of it yet: `EXEC` does, and needs it then.
+    Ok((found.csn, live.map_or(0, |old| old.head.expires_at_ms)))
+}
+
+/// Whether a watched key was written, or has expired, since.
+fn has_changed(context: &mut Context<'_>, watched: &Watched) -> Result<bool> {
+    let row = head_key(watched.keyspace, &watched.key);
+    let at = context.shared.db.visible_csn();
+    let found = context.find_at(&row, at)?;
+    // A smaller number: it was deleted, and the delete was pruned.
+    let is_written = found.csn != watched.csn;
+    let has_expired = watched.expires_at_ms != 0 && watched.expires_at_ms <= context.now_ms;
+    if is_written || has_expired {
+        context.needs = context.needs.max(found.needs);
+    }
+    Ok(is_written || has_expired)
+}
+
+pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
+    let Some(multi) = context.session.multi.take() else {
+        return Err(ErrorReply::new("ERR", "EXEC without MULTI").into());
+    };
+    if multi.is_broken {
+        context.session.watched.clear();
+        return Err(ErrorReply::new("EXECABORT", "Transaction discarded because of previous errors.").into());
+    }
+    let before = context.session.clone();
+    match exec_until_it_commits(context, &multi) {
+        Err(Stop::Blocked(missing)) => {
+            // It runs again, from the beginning.
+            *context.session = before;
+            context.session.multi = Some(multi);
+            Err(Stop::Blocked(missing))
+        }
+        outcome => {
+            context.session.watched.clear();
+            outcome
+        }
+    }
+}
+
+/// How often a transaction that conflicts runs again on a thread that does not wait.
+const ATTEMPTS_MAX: u32 = 3;
+
+fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
+    let _locks = lock_keys(context, multi)?;
+    let before = context.session.clone();
+    let start = context.reply_len();
+    let mut attempts = 0;
+    loop {
+        match exec_once(context, multi) {
+            Err(Stop::Conflict) if context.may_wait || attempts < ATTEMPTS_MAX => {
+                attempts += 1;
+                *context.session = before.clone();
+                context.truncate_reply(start);
+                std::thread::yield_now();
+            }
+            Err(Stop::Conflict) => return Err(Stop::Blocked(Missing::Latch)),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The locks of all keys that its commands write, if they stay in one database.
+fn lock_keys<'l>(context: &Context<'l>, multi: &Multi) -> Result<crate::locks::Held<'l>> {
+    let commands: Vec<Args<'_>> = multi.commands.iter().map(OwnedArgs::args).collect();
+    let mut keys = Vec::new();
+    for args in &commands {
+        if let Some(command) = find(&args[0]).filter(|command| command.has_flag("write")) {
+            keys.extend(command.keys_of(args));
+        }
+    }
+    context.shared.locks.lock(context.session.database, keys.into_iter(), context.may_wait)
+}
+
+/// Runs the commands in one transaction, and commits it. Errors of single commands are replies, and undo that command alone.
+fn exec_once(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
+    context.begin_exec()?;
+    let ran = run_commands(context, multi);
+    match ran {
+        Ok(true) => context.commit_exec(),
+        Ok(false) => {
+            context.drop_exec();
+            context.reply().null_array();
+            Ok(())
+        }
+        Err(stop) => {
+            context.drop_exec();
+            Err(stop)
+        }
+    }
+}
+
+/// False if a watched key has changed.
+fn run_commands(context: &mut Context<'_>, multi: &Multi) -> Result<bool> {
+    for watched in context.session.watched.clone() {
+        if has_changed(context, &watched)? {
+            return Ok(false);
+        }
+        context.guard_in_exec(watched.keyspace, &watched.key)?;
+    }
+    context.reply().array(multi.commands.len());
+    for command in &multi.commands {
+        let args = command.args();
+        let start = context.reply_len();
+        let savepoint = context.savepoint_in_exec();
+        match super::run_command(context, &args) {
+            Ok(()) => {}
+            Err(Stop::Reply(error)) => {
+                context.roll_back_in_exec(savepoint)?;
+                context.truncate_reply(start);
+                context.reply().error(error.code, &error.message);
+            }
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(true)
+}

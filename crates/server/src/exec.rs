@@ -1,0 +1,124 @@
+//! The transaction of `EXEC`, in which its commands run.
+
+use fulgurite::{Attempt, Error, Savepoint, Transaction};
+
+use crate::context::Context;
+use crate::model::{Counted, Write};
+use crate::stop::{Result, Stop};
+
+/// The transaction of `EXEC`.
+pub(crate) struct Exec {
+    txn: Transaction,
+    /// How many keys its commands created in each keyspace, less those that they deleted.
+    created: Vec<(u32, i64)>,
+}
+
+/// A savepoint before a command of `EXEC`.
+pub(crate) struct ExecSavepoint {
+    savepoint: Savepoint,
+    created: Vec<(u32, i64)>,
+}
+
+impl Context<'_> {
+    pub fn is_in_exec(&self) -> bool {
+        self.exec.is_some()
+    }
+
+    /// The commands that run from now on belong to one transaction.
+    pub fn begin_exec(&mut self) -> Result<()> {
+        let mut txn = self.begin()?;
+        txn.set_durability(self.session.durability)?;
+        self.exec = Some(Exec { txn, created: Vec::new() });
+        Ok(())
+    }
+
+    /// Runs a step of a command in the transaction.
+    pub fn write_in_exec<T>(
+        &mut self,
+        mut exec: Exec,
+        mut body: impl FnMut(&mut Write<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let keyspace = self.keyspace();
+        let tables = &self.model().tables;
+        let mut write = Write::new(&mut exec.txn, tables, self.may_wait, self.now_ms, keyspace);
+        let outcome = body(&mut write);
+        let created = write.created();
+        match exec.created.iter_mut().find(|(other, _)| *other == keyspace) {
+            Some((_, sum)) => *sum += created,
+            None => exec.created.push((keyspace, created)),
+        }
+        self.exec = Some(exec);
+        outcome
+    }
+
+    /// How many keys the selected database has, also for the commands of `EXEC`. Reads counts from disk if they are not in memory,
+    /// which they are once a thread has written one.
+    pub fn count_keys(&mut self) -> Result<i64> {
+        let keyspace = self.keyspace();
+        if let Some(exec) = &self.exec {
+            let created =
+                exec.created.iter().find(|(other, _)| *other == keyspace).map_or(0, |(_, sum)| *sum);
+            return Ok(self.model().count(&exec.txn, keyspace)? + created);
+        }
+        let txn = self.begin()?;
+        let keys = self.model().count(&txn, keyspace)?;
+        self.needs = self.needs.max(txn.needs());
+        Ok(keys)
+    }
+
+    /// Has the transaction conflict with each later write to a key.
+    pub fn guard_in_exec(&mut self, keyspace: u32, key: &[u8]) -> Result<()> {
+        let exec = self.exec.as_mut().expect("a transaction goes on");
+        let tables = &self.shared.model.tables;
+        Write::new(&mut exec.txn, tables, self.may_wait, self.now_ms, keyspace).stored(key).map(|_| ())
+    }
+
+    pub fn savepoint_in_exec(&mut self) -> ExecSavepoint {
+        let exec = self.exec.as_mut().expect("a transaction goes on");
+        ExecSavepoint { savepoint: exec.txn.savepoint(), created: exec.created.clone() }
+    }
+
+    pub fn roll_back_in_exec(&mut self, to: ExecSavepoint) -> Result<()> {
+        let exec = self.exec.as_mut().expect("a transaction goes on");
+        exec.txn.rollback_to(to.savepoint)?;
+        exec.created = to.created;
+        Ok(())
+    }
+
+    /// Gives the transaction up. The reply depends on what it read.
+    pub fn drop_exec(&mut self) {
+        if let Some(exec) = self.exec.take() {
+            self.needs = self.needs.max(exec.txn.needs());
+        }
+    }
+
+    /// Commits the transaction.
+    pub fn commit_exec(&mut self) -> Result<()> {
+        let Exec { mut txn, created } = self.exec.take().expect("a transaction goes on");
+        let tables = &self.model().tables;
+        let mut counted = Vec::new();
+        for (keyspace, created) in created {
+            let mut write = Write::new(&mut txn, tables, self.may_wait, self.now_ms, keyspace);
+            write.add_created(created);
+            counted.extend(write.count_keys(self.counts)?);
+        }
+        self.commit(txn, counted)
+    }
+
+    /// Commits a transaction: from then on the counts are those that it wrote.
+    pub fn commit(&mut self, txn: Transaction, counted: impl IntoIterator<Item = Counted>) -> Result<()> {
+        let attempt =
+            if self.may_wait { txn.commit_numbered().map(Attempt::Committed) } else { txn.try_commit() };
+        match attempt {
+            Ok(Attempt::Committed(commit)) => {
+                self.needs = self.needs.max(commit.needs);
+                self.session.own = self.session.own.max(commit.csn);
+                counted.into_iter().for_each(|counted| self.counts.note(counted));
+                Ok(())
+            }
+            Ok(Attempt::Blocked(_, missing)) => Err(Stop::Blocked(missing)),
+            Err(Error::Conflict(_)) => Err(Stop::Conflict),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
