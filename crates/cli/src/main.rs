@@ -23,8 +23,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::probe as probe_command;
 use crate::commands::{
-    check, completions, delete, drop, dump, export, gc, get, man, put, rename, reset_clock, scan, stat,
-    tables,
+    check, completions, delete, drop, dump, export, gc, get, man, put, rename, reset_clock, scan, serve,
+    stat, tables,
 };
 use crate::failure::{EXIT_CODES, Failure};
 
@@ -71,6 +71,7 @@ enum Command {
     ResetClock(reset_clock::Args),
     Stat(stat::Args),
     Gc(gc::Args),
+    Serve(serve::Args),
     Check(check::Args),
     Dump(dump::Args),
     Probe(probe_command::Args),
@@ -93,6 +94,7 @@ impl Command {
             Command::ResetClock(args) => reset_clock::run(args),
             Command::Stat(args) => stat::run(args),
             Command::Gc(args) => gc::run(args),
+            Command::Serve(args) => serve::run(args),
             Command::Check(args) => check::run(args),
             Command::Dump(args) => dump::run(args),
             Command::Probe(args) => probe_command::run(args),
@@ -119,7 +121,7 @@ impl Command {
             Command::Check(args) => args.json,
             Command::Dump(args) => args.json,
             Command::Probe(args) => args.json,
-            Command::Completions(_) | Command::Man(_) => false,
+            Command::Serve(_) | Command::Completions(_) | Command::Man(_) => false,
         }
     }
 }

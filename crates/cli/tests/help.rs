@@ -4,7 +4,7 @@ mod common;
 
 use common::Sandbox;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 16] = [
     "load",
     "put",
     "get",
@@ -16,6 +16,8 @@ const COMMANDS: [&str; 14] = [
     "rename",
     "reset-clock",
     "stat",
+    "gc",
+    "serve",
     "check",
     "dump",
     "probe",

@@ -123,6 +123,7 @@ pub struct Transaction {
     /// The keys that it popped.
     claims: Vec<Claim>,
     taken: Taken,
+    makes_room: bool,
     /// Identifies its savepoints and claims; 0 until there is one.
     id: u64,
     new_table: Option<Arc<TableState>>,
@@ -673,7 +674,7 @@ impl Transaction {
         engine.wait_for_excess(self.writes.cost.memory)?;
         // Search for puts only where the disk is short of room.
         let is_plenty = engine.room.is_plenty();
-        let kind = if is_plenty || self.writes.has_puts() { Kind::Puts } else { Kind::Deletes };
+        let kind = if is_plenty || self.only_puts() { Kind::Puts } else { Kind::Deletes };
         let _admitted = engine.admit_by_room(kind, || self.writes.cost_on_disk())?;
         let ahead = self.spill.as_ref().map_or(0, Spill::bytes);
         let bytes = (self.writes.cost.memory + ahead) / self.writes.tables.len().max(1);

@@ -163,6 +163,17 @@ impl WriteSet {
         self.tables.iter().all(TableWrites::is_empty)
     }
 
+    /// About how many bytes of keys and values it puts.
+    pub fn put_bytes(&self) -> usize {
+        let ops = self.tables.iter().flat_map(|writes| &writes.ops);
+        let bytes = ops.map(|(key, op)| match &op.value {
+            WriteValue::Delete => 0,
+            WriteValue::Inline(value) => key.len() + value.len(),
+            WriteValue::Chunks(_) => usize::MAX / 2,
+        });
+        bytes.fold(0, usize::saturating_add)
+    }
+
     /// Whether any key is put, and not only deleted.
     pub fn has_puts(&self) -> bool {
         let puts =

@@ -61,6 +61,11 @@ impl OwnedArgs {
         copy
     }
 
+    /// How many bytes they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<usize>()
+    }
+
     /// Appends an argument.
     pub fn push(&mut self, argument: &[u8]) {
         self.bytes.extend_from_slice(argument);

@@ -1,5 +1,6 @@
 //! The options of a server.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use crate::StartError;
@@ -27,6 +28,33 @@ pub enum Flushing {
     Watch,
 }
 
+/// A password, which is not printed.
+#[derive(Clone)]
+pub struct Password(String);
+
+impl Password {
+    /// A password.
+    pub fn new(password: impl Into<String>) -> Password {
+        Password(password.into())
+    }
+
+    /// Whether another text is the same. Takes a time that depends on that text's length alone.
+    pub(crate) fn is(&self, given: &[u8]) -> bool {
+        let password = self.0.as_bytes();
+        let mut differing = u8::from(given.len() != password.len());
+        for (index, byte) in given.iter().enumerate() {
+            differing |= byte ^ password.get(index % password.len().max(1)).unwrap_or(&0);
+        }
+        differing == 0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
+}
+
 /// The options of a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -44,9 +72,11 @@ pub struct Config {
     /// How many clients may be connected at a time. Default 10,000.
     pub clients_max: usize,
     /// The password of `AUTH`. Without one the server listens on loopback addresses only. Default none.
-    pub password: Option<String>,
+    pub password: Option<Password>,
     /// While so many bytes of replies of a connection are not sent yet, no command of it is read. Default 1 MiB.
     pub unsent_bytes_max: usize,
+    /// How many bytes of a command that is arriving a connection may take; one with a longer command is closed. Default 1 GiB.
+    pub query_bytes_max: usize,
     /// The longest argument of a command, in bytes. Default 512 MiB.
     pub argument_bytes_max: usize,
 }
@@ -63,6 +93,7 @@ impl Default for Config {
             clients_max: 10_000,
             password: None,
             unsent_bytes_max: 1 << 20,
+            query_bytes_max: 1 << 30,
             argument_bytes_max: 512 << 20,
         }
     }
@@ -86,6 +117,7 @@ impl Config {
         at_least_one("clients_max", self.clients_max);
         at_least_one("unsent_bytes_max", self.unsent_bytes_max);
         at_least_one("argument_bytes_max", self.argument_bytes_max);
+        at_least_one("query_bytes_max", self.query_bytes_max);
         if self.password.is_none() {
             let open = self.bind.iter().filter(|address| !address.ip().is_loopback());
             violations.extend(open.map(|address| {

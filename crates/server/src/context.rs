@@ -1,6 +1,6 @@
 //! What a command runs with: its session, the data, and its reply.
 
-use fulgurite::{Csn, Missing, Transaction};
+use fulgurite::{Csn, Missing, Numbered, Transaction};
 use fulgurite_resp::Encoder;
 
 use crate::exec::Exec;
@@ -24,6 +24,8 @@ pub(crate) struct Context<'a> {
     pub now_ms: u64,
     /// The commit that has to be durable before the reply may leave.
     pub needs: Csn,
+    /// A commit at a level that does not wait, which waits for others even so: its reply acknowledges it.
+    pub unacknowledged: Option<Numbered>,
     out: &'a mut Vec<u8>,
     /// The transaction of `EXEC`, while its commands run.
     pub(crate) exec: Option<Exec>,
@@ -45,7 +47,17 @@ impl<'a> Context<'a> {
         counts: &'a mut Counts,
     ) -> Context<'a> {
         let now_ms = shared.db.now_ms();
-        Context { shared, session, may_wait, counts, now_ms, needs: Csn::ZERO, out, exec: None }
+        Context {
+            shared,
+            session,
+            may_wait,
+            counts,
+            now_ms,
+            needs: Csn::ZERO,
+            unacknowledged: None,
+            out,
+            exec: None,
+        }
     }
 
     /// Writes the reply.
@@ -141,14 +153,11 @@ impl<'a> Context<'a> {
         let mut attempts = 0;
         loop {
             match self.write_once(&mut body) {
-                Err(Stop::Conflict) if self.may_wait => {
-                    attempts += 1;
-                    std::thread::yield_now();
-                }
-                Err(Stop::Conflict) if attempts < ATTEMPTS_MAX => attempts += 1,
+                Err(Stop::Conflict) if self.may_wait || attempts < ATTEMPTS_MAX => attempts += 1,
                 Err(Stop::Conflict) => return Err(Stop::Blocked(Missing::Latch)),
                 outcome => return outcome,
             }
+            self.begin_again();
         }
     }
 
@@ -167,6 +176,14 @@ impl<'a> Context<'a> {
         };
         self.commit(txn, counted)?;
         Ok(value)
+    }
+
+    /// The command runs again. A key that it read live may have expired since.
+    pub fn begin_again(&mut self) {
+        if self.may_wait {
+            std::thread::yield_now();
+        }
+        self.now_ms = self.shared.db.now_ms();
     }
 
     /// Ends the command with an error reply.

@@ -1,6 +1,6 @@
 //! The transaction of `EXEC`, in which its commands run.
 
-use fulgurite::{Attempt, Error, Savepoint, Transaction};
+use fulgurite::{Attempt, Csn, Error, Savepoint, Transaction};
 
 use crate::context::Context;
 use crate::model::{Counted, Write};
@@ -112,6 +112,9 @@ impl Context<'_> {
         match attempt {
             Ok(Attempt::Committed(commit)) => {
                 self.needs = self.needs.max(commit.needs);
+                if !self.session.durability.waits() && commit.needs > Csn::ZERO {
+                    self.unacknowledged = Some(commit);
+                }
                 self.session.own = self.session.own.max(commit.csn);
                 counted.into_iter().for_each(|counted| self.counts.note(counted));
                 Ok(())

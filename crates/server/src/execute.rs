@@ -1,6 +1,9 @@
 //! Runs one command, on whatever thread, up to its reply.
 
-use fulgurite::Csn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use fulgurite::{Csn, Numbered};
 use fulgurite_resp::Encoder;
 
 use crate::args::Args;
@@ -15,7 +18,8 @@ use crate::stop::Stop;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Its reply was appended, if its client gets one. It may leave once this commit is durable.
-    Replied { needs: Csn },
+    /// What it acknowledges then, if that is a commit at a level that does not wait.
+    Replied { needs: Csn, commit: Option<Numbered> },
     /// It has to wait, or to read from disk, and a worker runs it. Nothing happened.
     Blocked,
     /// Whether it happened is unknown: the connection is closed.
@@ -33,23 +37,31 @@ pub(crate) fn execute(
 ) -> Outcome {
     let start = out.len();
     let mut context = Context::new(shared, session, out, may_wait, counts);
-    let result = command::run(&mut context, args);
-    let needs = context.needs;
+    let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, args)));
+    let (needs, commit) = (context.needs, context.unacknowledged);
+    let Ok(result) = ran else {
+        tracing::error!("a command panicked; its connection is closed");
+        return Outcome::Close;
+    };
     match result {
         Ok(()) => {}
         Err(Stop::Reply(error)) => {
             out.truncate(start);
             Encoder::new(out, session.protocol).error(error.code, &error.message);
         }
-        Err(Stop::Blocked(_) | Stop::Conflict) => {
+        Err(Stop::Blocked(missing)) => {
+            shared.commands.hand_on(missing);
             out.truncate(start);
             return Outcome::Blocked;
         }
+        Err(Stop::Conflict) => unreachable!("a command that conflicts runs again"),
         Err(Stop::Unknown) => {
             out.truncate(start);
             return Outcome::Close;
         }
     }
+    let count = if may_wait { &shared.commands.at_workers } else { &shared.commands.inline };
+    count.fetch_add(1, Ordering::Relaxed);
     if matches!(session.replies, Replies::Off | Replies::Skip) {
         out.truncate(start);
     }
@@ -58,5 +70,5 @@ pub(crate) fn execute(
         Replies::Skip => Replies::On,
         replies => replies,
     };
-    Outcome::Replied { needs }
+    Outcome::Replied { needs, commit }
 }

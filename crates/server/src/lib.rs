@@ -39,6 +39,7 @@ mod context;
 mod error;
 mod exec;
 mod execute;
+mod glob;
 mod io;
 mod locks;
 mod model;
@@ -47,8 +48,9 @@ mod server;
 mod session;
 mod shared;
 mod stop;
+mod tallies;
 mod worker;
 
-pub use config::{Config, Dispatch, Flushing};
+pub use config::{Config, Dispatch, Flushing, Password};
 pub use error::StartError;
 pub use server::Server;

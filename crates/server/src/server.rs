@@ -12,6 +12,7 @@ use crate::io::{Inbox, IoThread};
 use crate::locks::KeyLocks;
 use crate::model::{Counts, Model};
 use crate::shared::Shared;
+use crate::tallies::Tallies;
 use crate::worker::{self, Queue};
 use crate::{Config, StartError, reclaim};
 
@@ -44,6 +45,8 @@ impl Server {
         }
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
         let threads = config.io_threads + config.workers + 1;
+        // Of a server that ran over the same database before, too.
+        db.wait_durable(db.visible_csn())?;
         let mut counts = Counts::load(&db, &model.tables, threads)?.into_iter();
         let mut next_counts = || counts.next().expect("there are some for each thread");
         let polls = (0..config.io_threads).map(|_| mio::Poll::new()).collect::<Result<Vec<_>, _>>()?;
@@ -60,6 +63,9 @@ impl Server {
             accepted: AtomicU64::new(0),
             newest_id: AtomicU64::new(0),
             connected: AtomicUsize::new(0),
+            rejected: AtomicU64::new(0),
+            commands: Tallies::default(),
+            started_ns: env.clock().monotonic_ns(),
             is_stopping: AtomicBool::new(false),
             stopping: Default::default(),
         });

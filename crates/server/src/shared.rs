@@ -12,6 +12,7 @@ use crate::Config;
 use crate::io::{Inbox, Message};
 use crate::locks::KeyLocks;
 use crate::model::Model;
+use crate::tallies::Tallies;
 use crate::worker::Queue;
 
 /// What all threads of a server share.
@@ -30,6 +31,10 @@ pub(crate) struct Shared {
     /// The number of the newest connection.
     pub newest_id: AtomicU64,
     pub connected: AtomicUsize,
+    /// How many were turned away.
+    pub rejected: AtomicU64,
+    pub commands: Tallies,
+    pub started_ns: u64,
     /// No connection is accepted, and no command read, any more.
     pub is_stopping: AtomicBool,
     /// Notified when that is set.
@@ -37,6 +42,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// How long it runs.
+    pub fn uptime(&self) -> Duration {
+        Duration::from_nanos(self.env.clock().monotonic_ns().saturating_sub(self.started_ns))
+    }
+
     /// Has all threads end.
     pub fn begin_stop(&self) {
         let held = self.stopping.0.lock();

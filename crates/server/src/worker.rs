@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fulgurite::Csn;
 use parking_lot::{Condvar, Mutex};
 
 use crate::args::OwnedArgs;
@@ -68,24 +67,13 @@ impl Queue {
 pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
     while let Some(Task { thread, token, mut session, args }) = shared.queue.pop() {
         let mut reply = Vec::new();
-        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            execute(shared, &mut session, &args.args(), &mut reply, true, &mut counts)
-        }));
-        let outcome = ran.unwrap_or_else(|_| {
-            tracing::error!("a command panicked; its connection is closed");
-            Outcome::Close
-        });
-        debug_assert!(!matches!(outcome, Outcome::Blocked), "a worker waits");
+        let outcome = match execute(shared, &mut session, &args.args(), &mut reply, true, &mut counts) {
+            Outcome::Blocked => {
+                tracing::error!("a command would not wait on a worker; its connection is closed");
+                Outcome::Close
+            }
+            outcome => outcome,
+        };
         shared.inboxes[thread].send(Message::Finished(Finished { token, session, reply, outcome }));
-    }
-}
-
-impl Outcome {
-    /// The commit that the reply waits for.
-    pub fn needs(&self) -> Csn {
-        match self {
-            Outcome::Replied { needs } => *needs,
-            Outcome::Blocked | Outcome::Close => Csn::ZERO,
-        }
     }
 }

@@ -34,6 +34,12 @@ fn strings_are_set_and_read() {
         ("SET a 3 EX 0", "-ERR invalid expire time in 'set' command"),
         ("SET a 3 PX 9223372036854775807", "-ERR invalid expire time in 'set' command"),
         ("SET a 3 EX 10 PX 10", "-ERR syntax error"),
+        ("SET a 2 XX XX EX 10 EX 100", "OK"),
+        ("SET a 2 EX x NX XX", "-ERR syntax error"),
+        ("SET a 2 EX 0 FOO", "-ERR syntax error"),
+        ("SET a 2 KEEPTTL EX 10", "-ERR syntax error"),
+        ("SET a 2 KEEPTTL KEEPTTL", "OK"),
+        ("TTL a", "100"),
         ("SETNX a 9", "0"),
         ("SETNX n 9", "1"),
         ("GETSET a x", "\"2\""),
@@ -122,8 +128,15 @@ fn expiry_is_set_read_and_removed() {
         ("EXPIRE a 60 GT LT", "-ERR GT and LT options at the same time are not compatible"),
         ("EXPIRE a 60 YY", "-ERR Unsupported option YY"),
         ("EXPIRE a 9223372036854775807", "-ERR invalid expire time in 'expire' command"),
+        ("EXPIRE a x YY", "-ERR Unsupported option YY"),
         ("PERSIST a", "1"),
         ("PERSIST a", "0"),
+        ("GETEX nothing EX 0", "nil"),
+        ("GETEX a EX 0", "-ERR invalid expire time in 'getex' command"),
+        ("GETEX a PERSIST PERSIST", "-ERR syntax error"),
+        ("PEXPIREAT a 9223372036854775807", "1"),
+        ("EXPIRETIME a", "9223372036854776"),
+        ("PEXPIRETIME a", "9223372036854775807"),
         ("PEXPIREAT a 99999999999999", "1"),
         ("PEXPIRETIME a", "99999999999999"),
         ("EXPIRETIME a", "100000000000"),
@@ -164,6 +177,18 @@ fn a_connection_is_set_up() {
         ("DURABILITY none", "OK"),
         ("DURABILITY sync", "OK"),
         ("DURABILITY sometimes", "-ERR syntax error"),
+        ("AUTH default anything", "OK"),
+        ("AUTH other anything", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("CLIENT GETNAME x", "-ERR wrong number of arguments for 'client|getname' command"),
+        ("CLIENT NONSENSE", "-ERR unknown subcommand 'NONSENSE'. Try CLIENT HELP."),
+        ("COMMAND COUNT x", "-ERR wrong number of arguments for 'command|count' command"),
+        ("CONFIG GET maxcl*", "[\"maxclients\" \"10000\"]"),
+        ("CONFIG SET appendonly yes", "OK"),
+        (
+            "CONFIG SET appendonly no",
+            "-ERR CONFIG SET failed (possibly related to argument 'appendonly') - can't set immutable config",
+        ),
+        ("CONFIG SET nonsense 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'"),
         ("COMMAND GETKEYS MSET a 1 b 2", "[\"a\" \"b\"]"),
         ("RESET", "RESET"),
         ("CLIENT GETNAME", "nil"),
@@ -174,6 +199,44 @@ fn a_connection_is_set_up() {
         ("QUIT", "OK"),
         ("PING", "closed"),
     ]);
+}
+
+#[test]
+fn levels_and_keys_that_cannot_be_are_refused() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    for ms in ["0", "9999999999"] {
+        assert!(client.ask(&format!("DURABILITY async {ms}")).starts_with("-ERR "));
+    }
+    assert_eq!(client.ask("DURABILITY"), "\"sync\"");
+    let longest = "k".repeat(65_523);
+    assert_eq!(client.ask_arguments(&["SET", &longest, "v", "EX", "100"]), "OK");
+    assert_eq!(client.ask_arguments(&["GET", &longest]), "\"v\"");
+    let refusal = "-ERR the key has 65524 bytes, the longest allowed has 65523";
+    for command in [&["SET", &format!("{longest}k"), "v"][..], &["GET", &format!("{longest}k")]] {
+        assert_eq!(client.ask_arguments(command), refusal);
+    }
+}
+
+#[test]
+fn figures_are_shown() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    assert_eq!(client.ask("SET a 1"), "OK");
+    let all = client.ask("INFO");
+    for line in [
+        "# Server",
+        "redis_version:7.2.0",
+        "loading:0",
+        "role:master",
+        "aof_last_write_status:ok",
+        "db0:keys=1",
+    ] {
+        assert!(all.contains(line), "{line}: {all}");
+    }
+    let keyspace = client.ask("INFO keyspace");
+    assert!(keyspace.starts_with("\"# Keyspace") && !keyspace.contains("# Server"), "{keyspace}");
+    assert!(client.ask("INFO everything").contains("fulgurite_handed_on_for_node:"));
 }
 
 #[test]
@@ -195,7 +258,7 @@ fn hello_changes_the_protocol() {
 #[test]
 fn a_password_is_asked_for() {
     let mut config = config();
-    config.password = Some("secret".into());
+    config.password = Some(fulgurite_server::Password::new("secret"));
     let (_, _, server) = serve(config);
     let mut client = Client::connect(&server);
     for (command, expected) in [

@@ -28,6 +28,7 @@ fn acknowledged_writes_survive_a_power_cut() {
         let acknowledged: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
         let stops = AtomicBool::new(false);
         let (crashed, before, after) = std::thread::scope(|scope| {
+            let _stopper = Stopper(&stops);
             for (number, acknowledged) in acknowledged.iter().enumerate() {
                 let (server, stops) = (&server, &stops);
                 scope.spawn(move || {
@@ -88,6 +89,7 @@ fn no_reply_shows_a_synchronous_commit_that_a_power_cut_undoes() {
         let stops = AtomicBool::new(false);
         let shown = AtomicU64::new(0);
         let (crashed, seen) = std::thread::scope(|scope| {
+            let _stopper = Stopper(&stops);
             for (key, level) in [("sync", "sync"), ("none", "none")] {
                 let (server, stops) = (&server, &stops);
                 scope.spawn(move || {
@@ -223,6 +225,48 @@ fn reads_after_watch_see_what_is_watched() {
     assert_eq!((client.receive_text(), client.receive_text()), ("OK".into(), "QUEUED".into()));
     wait_until(|| db.wait_durable(db.visible_csn()).is_ok() && !client.is_silent());
     assert_eq!(client.receive_text(), "[OK]");
+}
+
+/// A commit at `none` that read one at `sync` on its way is acknowledged once that is durable: then every connection sees it.
+#[test]
+fn what_was_acknowledged_at_a_lower_level_is_seen_by_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = fulgurite::Database::open(dir.path().join("data"), Options::default()).unwrap();
+    for flushing in [Flushing::Watch, Flushing::Auto] {
+        let mut config = config();
+        config.flushing = flushing;
+        let server = Server::start(db.clone(), config).unwrap();
+        let stops = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (server, stops) = (&server, &stops);
+            let _stopper = Stopper(stops);
+            scope.spawn(move || {
+                let mut client = Client::connect(server);
+                for n in 0.. {
+                    if stops.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    assert_eq!(client.ask(&format!("SET sync {n}")), "OK");
+                }
+            });
+            let (mut unwaited, mut other) = (Client::connect(server), Client::connect(server));
+            assert_eq!(unwaited.ask("DURABILITY none"), "OK");
+            assert_eq!(unwaited.ask("SET n 0"), "OK");
+            for n in 1..=400 {
+                for command in ["MULTI", "GET sync", "INCR n", "EXEC"] {
+                    unwaited.send_command(command);
+                }
+                let replies: Vec<String> = (0..4).map(|_| unwaited.receive_text()).collect();
+                assert!(replies[3].ends_with(&format!(" {n}]")), "{replies:?}");
+                assert_eq!(
+                    other.ask("GET n"),
+                    format!("\"{n}\""),
+                    "{flushing:?}: acknowledged, and not seen"
+                );
+            }
+            stops.store(true, Ordering::SeqCst);
+        });
+    }
 }
 
 /// A hot key: no increment is lost or made twice, on two threads and on workers.

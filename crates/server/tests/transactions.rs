@@ -116,7 +116,7 @@ fn a_watched_key_that_is_written_discards_the_transaction() {
     for dispatch in WAYS {
         let (env, _, server) = serve_by(dispatch);
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
-        let mut exec = |client: &mut Client| {
+        let exec = |client: &mut Client| {
             assert_eq!(client.ask("MULTI"), "OK");
             assert_eq!(client.ask("SET result 1"), "QUEUED");
             client.ask("EXEC")
@@ -181,6 +181,7 @@ fn transactions_are_serializable_and_survive_as_wholes() {
         };
         let stops = AtomicBool::new(false);
         let crashed = std::thread::scope(|scope| {
+            let _stopper = Stopper(&stops);
             for worker in 0..3_usize {
                 let (server, stops, names) = (&server, &stops, &names);
                 scope.spawn(move || {

@@ -11,6 +11,9 @@ use crate::snapshots::SnapshotGuard;
 use crate::write_set::WriteSet;
 use fulgurite_log::Durability;
 
+/// A transaction that makes room puts no more than this.
+const MAKES_ROOM_BYTES_MAX: usize = 4 << 10;
+
 impl Transaction {
     pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
         let snapshot = engine.reads.ending_snapshot(|| engine.pipeline.visible());
@@ -27,6 +30,18 @@ impl Transaction {
         Transaction { durability, ..self }
     }
 
+    /// Has the commit admitted like one that only deletes, where the disk is nearly full: for a transaction that deletes, and puts
+    /// a little beside that, such as a count. It has no effect on one that puts more than 4 KiB.
+    pub fn set_makes_room(&mut self) {
+        self.makes_room = true;
+    }
+
+    /// Whether it has to be admitted as one that needs room.
+    pub(super) fn only_puts(&self) -> bool {
+        let makes_room = self.makes_room && self.writes.put_bytes() <= MAKES_ROOM_BYTES_MAX;
+        self.writes.has_puts() && !makes_room
+    }
+
     fn begin_at(engine: &Handle, isolation: Isolation, snapshot: SnapshotGuard) -> Transaction {
         Transaction {
             // Read after the snapshot was taken, so that no synchronous commit in it is above.
@@ -41,6 +56,7 @@ impl Transaction {
             charge: TransactionCharge::default(),
             claims: Vec::new(),
             taken: Taken::default(),
+            makes_room: false,
             id: 0,
             new_table: None,
         }

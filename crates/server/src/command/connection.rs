@@ -45,34 +45,29 @@ pub(super) fn select(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     context.ok()
 }
 
-/// Whether a password is right, in a time that does not depend on how much of it is.
-fn is_password(context: &Context<'_>, user: &[u8], given: &[u8]) -> Result<bool> {
-    let Some(password) = &context.shared.config.password else {
-        return context.fail(
-            "ERR",
-            "AUTH <password> called without any password configured for the default user. Are you sure your \
-             configuration is correct?"
-                .into(),
-        );
-    };
-    let password = password.as_bytes();
-    let mut differing = 0;
-    for index in 0..given.len().max(password.len()) {
-        differing |= given.get(index).unwrap_or(&0) ^ password.get(index).unwrap_or(&0);
-    }
-    Ok(differing == 0 && given.len() == password.len() && user == b"default")
+/// Whether a user has this password. Without a configured one the default user has any.
+fn is_password(context: &Context<'_>, user: &[u8], given: &[u8]) -> bool {
+    let is_right = context.shared.config.password.as_ref().is_none_or(|password| password.is(given));
+    is_right && user == b"default"
 }
+
+const NO_PASSWORD: ErrorReply = ErrorReply::new(
+    "ERR",
+    "AUTH <password> called without any password configured for the default user. Are you sure your configuration is \
+     correct?",
+);
 
 const WRONG_PASSWORD: ErrorReply =
     ErrorReply::new("WRONGPASS", "invalid username-password pair or user is disabled.");
 
 pub(super) fn auth(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let (user, password) = match args.len() {
+        2 if context.shared.config.password.is_none() => return Err(NO_PASSWORD.into()),
         2 => (&b"default"[..], &args[1]),
         3 => (&args[1], &args[2]),
         _ => return Err(ErrorReply::SYNTAX.into()),
     };
-    if !is_password(context, user, password)? {
+    if !is_password(context, user, password) {
         return Err(WRONG_PASSWORD.into());
     }
     context.session.is_authenticated = true;
@@ -94,7 +89,7 @@ pub(super) fn hello(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let (mut is_authenticated, mut name, mut index) = (context.session.is_authenticated, None, 2);
     while index < args.len() {
         if args.is(index, "auth") && index + 2 < args.len() {
-            if !is_password(context, &args[index + 1], &args[index + 2])? {
+            if !is_password(context, &args[index + 1], &args[index + 2]) {
                 return Err(WRONG_PASSWORD.into());
             }
             (is_authenticated, index) = (true, index + 3);
@@ -173,12 +168,12 @@ pub(super) fn client(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         () if args.is(1, "reply") && args.len() == 3 => client_reply(context, args),
         () if args.is(1, "no-evict") && args.len() == 3 => switch(context, args),
         () if args.is(1, "no-touch") && args.len() == 3 => switch(context, args),
-        () => {
-            let given = String::from_utf8_lossy(&args[1]).into_owned();
-            context.fail("ERR", format!("unknown subcommand '{given}'. Try CLIENT HELP."))
-        }
+        () => Err(super::wrong_subcommand("client", args, &SUBCOMMANDS)),
     }
 }
+
+/// Those of `CLIENT`.
+const SUBCOMMANDS: [&str; 7] = ["id", "getname", "setname", "setinfo", "reply", "no-evict", "no-touch"];
 
 fn client_setinfo(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let value = &args[3];
@@ -202,6 +197,9 @@ fn client_reply(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if args.is(2, "on") {
         context.session.replies = Replies::On;
         return context.ok();
+    }
+    if context.session.replies == Replies::Off && args.is(2, "skip") {
+        return Ok(());
     }
     context.session.replies = if args.is(2, "off") {
         Replies::Off
@@ -238,6 +236,8 @@ pub(super) fn durability(context: &mut Context<'_>, args: &Args<'_>) -> Result<(
         }
         _ => return Err(ErrorReply::SYNTAX.into()),
     };
+    // Fails here, and not with the first write.
+    context.model().tables.heads.with_durability(level)?;
     context.session.durability = level;
     context.ok()
 }

@@ -48,12 +48,17 @@ pub(super) fn deadline_of(
     number: &[u8],
     deadline: Deadline,
 ) -> Result<u64> {
+    deadline_at(context.now_ms, name, number, deadline)
+}
+
+/// The same for a command that runs at `now_ms`.
+pub(super) fn deadline_at(now_ms: u64, name: &str, number: &[u8], deadline: Deadline) -> Result<u64> {
     let number = parse_i64(number).ok_or(ErrorReply::NOT_AN_INTEGER)?;
-    let time_ms = if number > 0 { deadline.time_ms(context.now_ms, number) } else { None };
-    match time_ms.and_then(|ms| u64::try_from(ms).ok()) {
-        Some(ms) => Ok(ms),
-        None => context.fail("ERR", format!("invalid expire time in '{name}' command")),
-    }
+    let time_ms = if number > 0 { deadline.time_ms(now_ms, number) } else { None };
+    time_ms.and_then(|ms| u64::try_from(ms).ok()).ok_or_else(|| {
+        let message = format!("invalid expire time in '{name}' command");
+        ErrorReply { code: "ERR", message: message.into() }.into()
+    })
 }
 
 pub(super) fn del(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -151,8 +156,8 @@ impl Conditions {
 }
 
 fn set_expiry(context: &mut Context<'_>, args: &Args<'_>, deadline: Deadline, name: &str) -> Result<()> {
-    let number = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
     let conditions = Conditions::parse(context, args)?;
+    let number = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
     let Some(time_ms) = deadline.time_ms(context.now_ms, number) else {
         return context.fail("ERR", format!("invalid expire time in '{name}' command"));
     };
@@ -211,7 +216,7 @@ pub(super) fn pttl(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 pub(super) fn expiretime(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    reply_expiry(context, args, |at_ms, _| (at_ms + 500) / 1_000)
+    reply_expiry(context, args, |at_ms, _| at_ms / 1_000 + (at_ms % 1_000 + 500) / 1_000)
 }
 
 pub(super) fn pexpiretime(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {

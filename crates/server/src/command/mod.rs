@@ -1,6 +1,7 @@
 //! Commands: the table, and one file for each family.
 
 mod connection;
+mod info;
 mod keys;
 mod server;
 mod strings;
@@ -90,6 +91,10 @@ fn check(context: &Context<'_>, command: Option<&Command>, args: &Args<'_>) -> R
 /// Runs a command that was checked.
 fn run_command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let Some(command) = find(&args[0]) else { return Err(unknown(args)) };
+    if let Some(key) = command.keys_of(args).find(|key| key.len() > KEY_BYTES_MAX) {
+        let message = format!("the key has {} bytes, the longest allowed has {KEY_BYTES_MAX}", key.len());
+        return context.fail("ERR", message);
+    }
     // `EXEC` has the locks of all its commands.
     let _locks = if command.has_flag("write") && !context.is_in_exec() {
         context.shared.locks.lock(context.session.database, command.keys_of(args), context.may_wait)?
@@ -98,6 +103,23 @@ fn run_command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     };
     (command.handler)(context, args)
 }
+
+/// The error for a subcommand that does not exist, or that has another number of arguments.
+fn wrong_subcommand(command: &str, args: &Args<'_>, known: &[&str]) -> Stop {
+    const SHOWN: usize = 128;
+    let given = &args[1];
+    let message = match known.iter().find(|known| given.eq_ignore_ascii_case(known.as_bytes())) {
+        Some(known) => format!("wrong number of arguments for '{command}|{known}' command"),
+        None => {
+            let given = String::from_utf8_lossy(&given[..given.len().min(SHOWN)]);
+            format!("unknown subcommand '{given}'. Try {} HELP.", command.to_uppercase())
+        }
+    };
+    Stop::Reply(ErrorReply { code: "ERR", message: message.into() })
+}
+
+/// The longest key of a client: a key of the engine has 12 bytes more in the index of expiries.
+const KEY_BYTES_MAX: usize = fulgurite::limits::KEY_BYTES_MAX - 12;
 
 /// The error of Redis 7 for a command that does not exist.
 fn unknown(args: &Args<'_>) -> Stop {

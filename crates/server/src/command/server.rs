@@ -40,16 +40,13 @@ pub(super) fn command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> 
             for name in names {
                 match find(name) {
                     Some(command) => describe(context, command),
-                    None => context.reply().null_array(),
+                    None => context.reply().null(),
                 }
             }
         }
         () if args.is(1, "docs") => docs(context, args),
         () if args.is(1, "getkeys") && args.len() > 2 => return getkeys(context, args),
-        () => {
-            let given = String::from_utf8_lossy(&args[1]).into_owned();
-            return context.fail("ERR", format!("unknown subcommand '{given}'. Try COMMAND HELP."));
-        }
+        () => return Err(super::wrong_subcommand("command", args, &["count", "list", "getkeys"])),
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use fulgurite_resp::{format_human_double, format_i64, parse_f64, parse_i64};
 
-use super::keys::{Deadline, deadline_of};
+use super::keys::{Deadline, deadline_at, deadline_of};
 use crate::args::Args;
 use crate::context::Context;
 use crate::model::{Head, Kind, Old, Write};
@@ -43,26 +43,33 @@ struct SetOptions {
 }
 
 impl SetOptions {
+    /// Options may come twice; those that contradict each other may not. Their numbers are looked at when all are known.
     fn parse(context: &Context<'_>, args: &Args<'_>) -> Result<SetOptions> {
         let mut options = SetOptions { expiry: Keeps::Until(0), only_if: None, returns_old: false };
-        let (mut has_expiry, mut index) = (false, 3);
+        let (mut deadline, mut index) = (None, 3);
         while index < args.len() {
-            if args.is(index, "nx") && options.only_if.is_none() {
+            let has_deadline = deadline.is_some();
+            if args.is(index, "nx") && options.only_if != Some(true) {
                 options.only_if = Some(false);
-            } else if args.is(index, "xx") && options.only_if.is_none() {
+            } else if args.is(index, "xx") && options.only_if != Some(false) {
                 options.only_if = Some(true);
             } else if args.is(index, "get") {
                 options.returns_old = true;
-            } else if args.is(index, "keepttl") && !has_expiry {
-                (options.expiry, has_expiry) = (Keeps::Expiry, true);
-            } else if let Some(deadline) = Deadline::of_option(args, index).filter(|_| !has_expiry) {
-                let number = args.get(index + 1).ok_or(ErrorReply::SYNTAX)?;
-                options.expiry = Keeps::Until(deadline_of(context, "set", number, deadline)?);
-                (has_expiry, index) = (true, index + 1);
+            } else if args.is(index, "keepttl") && !has_deadline {
+                options.expiry = Keeps::Expiry;
+            } else if let Some(found) = Deadline::of_option(args, index)
+                && options.expiry != Keeps::Expiry
+                && deadline.is_none_or(|(before, _)| before == found)
+            {
+                index += 1;
+                deadline = Some((found, args.get(index).ok_or(ErrorReply::SYNTAX)?));
             } else {
                 return Err(ErrorReply::SYNTAX.into());
             }
             index += 1;
+        }
+        if let Some((deadline, number)) = deadline {
+            options.expiry = Keeps::Until(deadline_of(context, "set", number, deadline)?);
         }
         Ok(options)
     }
@@ -165,19 +172,19 @@ pub(super) fn getdel(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 pub(super) fn getex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let expiry = match args.len() {
+    let deadline = match args.len() {
         2 => return get(context, args),
-        3 if args.is(2, "persist") => 0,
-        4 => {
-            let deadline = Deadline::of_option(args, 2).ok_or(ErrorReply::SYNTAX)?;
-            deadline_of(context, "getex", &args[3], deadline)?
-        }
+        3 if args.is(2, "persist") => None,
+        4 => Some(Deadline::of_option(args, 2).ok_or(ErrorReply::SYNTAX)?),
         _ => return Err(ErrorReply::SYNTAX.into()),
     };
+    let now_ms = context.now_ms;
     let old = context.write(|write| {
         let stored = write.stored(&args[1])?;
         let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(None) };
         old.string()?;
+        // The number counts only if there is a key.
+        let expiry = deadline.map_or(Ok(0), |deadline| deadline_at(now_ms, "getex", &args[3], deadline))?;
         if old.head.expires_at_ms != expiry {
             put(write, &args[1], Some(&old), old.body(), Keeps::Until(expiry))?;
         }

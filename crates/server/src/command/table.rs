@@ -1,6 +1,6 @@
 //! The table of commands, sorted by name. Arity, flags, keys and categories are those of Redis 7.2.
 
-use super::{Command, Handler, Keys, connection, keys, server, strings, transactions};
+use super::{Command, Handler, Keys, connection, info, keys, server, strings, transactions};
 
 /// All commands.
 pub(crate) static COMMANDS: &[Command] = &[
@@ -43,6 +43,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("2.8.13", "server"),
         "Describes the commands",
         server::command,
+    ),
+    row(
+        "config",
+        -2,
+        &["admin", "noscript", "loading", "stale"],
+        (0, 0, 0),
+        &["admin", "slow", "dangerous"],
+        ("2.0.0", "server"),
+        "Returns the configuration",
+        info::config,
     ),
     row(
         "dbsize",
@@ -253,6 +263,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("2.6.0", "string"),
         "Increments the floating point value of a key by a number",
         strings::incrbyfloat,
+    ),
+    row(
+        "info",
+        -1,
+        &["loading", "stale"],
+        (0, 0, 0),
+        &["slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Returns figures of the server",
+        info::info,
     ),
     row(
         "mget",

@@ -133,7 +133,7 @@ fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()>
                 attempts += 1;
                 *context.session = before.clone();
                 context.truncate_reply(start);
-                std::thread::yield_now();
+                context.begin_again();
             }
             Err(Stop::Conflict) => return Err(Stop::Blocked(Missing::Latch)),
             outcome => return outcome,

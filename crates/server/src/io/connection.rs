@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
+use fulgurite::Csn;
 use fulgurite_resp::{Encoder, Event, Limits, Parser};
 use mio::net::TcpStream;
 
@@ -14,14 +15,11 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::Task;
 
-/// How many bytes a read asks for at least.
+/// How many bytes a read asks for.
 const READ_BYTES: usize = 16 << 10;
 
-/// An input buffer that is larger than this is given back once it is empty.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-
-/// How many commands of one connection run before others have their turn.
-const COMMANDS_A_TURN: usize = 64;
+/// How many commands of one connection run, and how many times it is read, before others have their turn.
+const STEPS_A_TURN: usize = 64;
 
 /// An argument that is longer is collected apart from the input.
 const PIECES_FROM_BYTES: usize = 64 << 10;
@@ -59,6 +57,8 @@ pub(super) struct Connection {
     pub is_waiting: bool,
     /// It is among those that have another turn.
     pub has_turn: bool,
+    /// When it sent a command last, by [`super::activity::Activity`].
+    pub active_in: u64,
 }
 
 impl Connection {
@@ -79,6 +79,7 @@ impl Connection {
             is_closing: false,
             is_waiting: false,
             has_turn: false,
+            active_in: 0,
         }
     }
 
@@ -108,9 +109,11 @@ impl Connection {
 
     /// Notes the outcome of a command whose reply begins at `start`.
     fn note(&mut self, start: usize, outcome: Outcome, session: &Session) {
-        let needs = outcome.needs();
-        if needs > fulgurite::Csn::ZERO && self.output.bytes.len() > start {
-            self.output.hold(start, needs);
+        if let Outcome::Replied { needs, commit } = outcome
+            && needs > Csn::ZERO
+            && self.output.bytes.len() > start
+        {
+            self.output.hold(start, needs, commit);
         }
         self.parser.set_authenticated(session.is_authenticated);
         self.is_closing |= session.has_quit;
@@ -118,13 +121,12 @@ impl Connection {
 
     /// Runs commands, as many as a turn has, and reads what the socket has of more.
     pub fn take_turn(&mut self, shared: &Shared, counts: &mut Counts, thread: usize, token: usize) -> Next {
-        let mut left = COMMANDS_A_TURN;
-        loop {
+        for _ in 0..STEPS_A_TURN {
             match self.run_command(shared, counts, thread, token) {
-                Ran::Command if left > 1 => left -= 1,
-                Ran::Command => return Next::Turn,
+                Ran::Command => {}
                 Ran::Event => return self.next(),
                 Ran::Close => return Next::Close,
+                Ran::Nothing if self.holds_too_much(shared) => return Next::Close,
                 Ran::Nothing => match self.read() {
                     Ok(true) => {}
                     Ok(false) => return self.next(),
@@ -132,6 +134,20 @@ impl Connection {
                 },
             }
         }
+        Next::Turn
+    }
+
+    /// Whether the command that is arriving is longer than it may be.
+    fn holds_too_much(&self, shared: &Shared) -> bool {
+        let held = self.input.len() + self.large.as_ref().map_or(0, OwnedArgs::bytes);
+        let is_too_much = held > shared.config.query_bytes_max;
+        if is_too_much {
+            tracing::warn!(
+                bytes = held,
+                "a connection is closed: its command is longer than query_bytes_max"
+            );
+        }
+        is_too_much
     }
 
     fn next(&self) -> Next {
@@ -182,6 +198,12 @@ impl Connection {
                 let session = self.session.as_mut().expect("no worker has it");
                 let start = self.output.bytes.len();
                 let args = Args::of(arguments);
+                if is_http(&args) {
+                    tracing::warn!(
+                        "a connection is closed: it sent an HTTP request, as a web page may to attack a local server"
+                    );
+                    return Ran::Close;
+                }
                 let outcome = match shared.config.dispatch {
                     Dispatch::Queue => Outcome::Blocked,
                     Dispatch::Inline => {
@@ -214,8 +236,8 @@ impl Connection {
     fn consume(&mut self, bytes: usize) {
         self.consumed += bytes;
         if self.consumed == self.input.len() {
-            self.input.clear();
-            self.input.shrink_to(KEPT_BYTES_MAX);
+            // Thousands of connections may be idle: none of them keeps a buffer.
+            self.input = Vec::new();
             self.consumed = 0;
         }
     }
@@ -230,8 +252,7 @@ impl Connection {
             self.consumed = 0;
         }
         let start = self.input.len();
-        let room = READ_BYTES.max(self.input.capacity() - start);
-        self.input.resize(start + room, 0);
+        self.input.resize(start + READ_BYTES, 0);
         let read = loop {
             match self.stream.read(&mut self.input[start..]) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -271,6 +292,12 @@ impl Connection {
     fn has_input(&self) -> bool {
         !self.is_closing && (self.consumed < self.input.len() || self.is_readable)
     }
+}
+
+/// Whether a command is the beginning of an HTTP request. A browser sends one for any page, also to a server on its own machine; what
+/// follows in it would be run.
+fn is_http(args: &Args<'_>) -> bool {
+    args.is(0, "post") || args.is(0, "host:")
 }
 
 /// The result of looking for a command.

@@ -14,6 +14,7 @@ use fulgurite::{Csn, Watch};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
+use super::activity::Activity;
 use super::connection::{Connection, Next};
 use super::inbox::{Inbox, Message, WAKE};
 use super::waiting::Waiting;
@@ -26,8 +27,17 @@ use crate::{Flushing, StartError};
 /// The token of the first listener; those below belong to connections.
 const LISTENERS: usize = usize::MAX - 1_024;
 
-/// With so many connections waiting a thread writes the log itself.
+/// With so many connections waiting at most a thread writes the log itself.
 const LEADS_UP_TO: usize = 16;
+
+/// How many connections are accepted in a round.
+const ACCEPTS_A_ROUND: usize = 256;
+
+/// When it is tried again to accept connections, if there was no descriptor for one.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(20);
+
+/// How often a server that stops looks whether it is done.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How long a server that stops waits for replies.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,6 +57,9 @@ pub(crate) struct IoThread {
     waiting: Waiting,
     watch: Watch,
     counts: Counts,
+    activity: Activity,
+    /// A listener may have connections that were not accepted yet.
+    accepts_again: bool,
 }
 
 impl IoThread {
@@ -75,6 +88,8 @@ impl IoThread {
             waiting: Waiting::default(),
             watch,
             counts,
+            activity: Activity::default(),
+            accepts_again: false,
         })
     }
 
@@ -85,7 +100,8 @@ impl IoThread {
         loop {
             let timeout = match stops_at {
                 _ if !self.turns.is_empty() => Some(Duration::ZERO),
-                Some(_) => Some(Duration::from_millis(10)),
+                _ if self.accepts_again => Some(ACCEPT_AGAIN),
+                Some(_) => Some(LOOK),
                 None => None,
             };
             if let Err(error) = self.poll.poll(&mut events, timeout)
@@ -105,6 +121,10 @@ impl IoThread {
     }
 
     fn round(&mut self, events: &Events) {
+        self.activity.tick(self.shared.env.clock().monotonic_ns());
+        if std::mem::take(&mut self.accepts_again) {
+            (0..self.listeners.len()).for_each(|index| self.accept(index));
+        }
         for token in std::mem::take(&mut self.turns) {
             if let Some(connection) = &mut self.connections[token] {
                 connection.has_turn = false;
@@ -135,19 +155,21 @@ impl IoThread {
 
     // Connections.
 
+    /// Accepts connections. The listener says once that there are some, so those that are left are remembered.
     fn accept(&mut self, index: usize) {
-        loop {
+        for _ in 0..ACCEPTS_A_ROUND {
             match self.listeners[index].accept() {
                 Ok((stream, _)) => self.welcome(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
-                    // Without descriptors, say: the next connection wakes this thread again.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    return;
+                    tracing::warn!(%error, "a connection could not be accepted; it is tried again");
+                    break;
                 }
             }
         }
+        self.accepts_again = true;
     }
 
     /// Hands a new connection to the I/O thread whose turn it is.
@@ -158,6 +180,7 @@ impl IoThread {
         }
         if shared.connected.fetch_add(1, Ordering::SeqCst) >= shared.config.clients_max {
             shared.connected.fetch_sub(1, Ordering::SeqCst);
+            shared.rejected.fetch_add(1, Ordering::Relaxed);
             _ = stream.write_all(b"-ERR max number of clients reached\r\n");
             return;
         }
@@ -172,6 +195,10 @@ impl IoThread {
 
     fn add(&mut self, mut stream: TcpStream) {
         let shared = &self.shared;
+        if shared.is_stopping.load(Ordering::SeqCst) {
+            shared.connected.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
         let token = self.free.pop().unwrap_or(self.connections.len());
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = self.poll.registry().register(&mut stream, Token(token), interest);
@@ -200,9 +227,6 @@ impl IoThread {
         }
         let Some(mut connection) = self.connections[token].take() else { return };
         _ = self.poll.registry().deregister(&mut connection.stream);
-        if connection.is_waiting {
-            self.waiting.remove(token);
-        }
         self.turns.retain(|other| *other != token);
         self.free.push(token);
         self.shared.connected.fetch_sub(1, Ordering::SeqCst);
@@ -213,6 +237,7 @@ impl IoThread {
     /// Lets a connection run its commands.
     fn turn(&mut self, token: usize) {
         let Some(connection) = &mut self.connections[token] else { return };
+        self.activity.note(&mut connection.active_in);
         let next = connection.take_turn(&self.shared, &mut self.counts, self.number, token);
         self.after(token, next);
     }
@@ -230,7 +255,7 @@ impl IoThread {
     /// After a connection had its turn: sends what may be sent, and files it where it waits.
     fn after(&mut self, token: usize, mut next: Next) {
         let Some(connection) = &mut self.connections[token] else { return };
-        connection.output.release(self.watch.reached());
+        connection.output.release(self.watch.reached(), |commit| self.watch.acknowledge(commit));
         if next != Next::Close && connection.output.is_ready() {
             next = match (next, connection.send()) {
                 (_, Next::Close) => Next::Close,
@@ -259,7 +284,7 @@ impl IoThread {
             self.release(self.watch.reached());
             let Some(first) = self.waiting.first() else { return };
             let leads = match self.shared.config.flushing {
-                Flushing::Auto => self.turns.is_empty() && self.waiting.len() <= LEADS_UP_TO,
+                Flushing::Auto => self.is_idle(),
                 Flushing::Lead => true,
                 Flushing::Watch => false,
             };
@@ -276,11 +301,18 @@ impl IoThread {
         }
     }
 
+    /// Whether few connections wait for commits, and hardly another one is active: all others would wait for the disk, too.
+    fn is_idle(&self) -> bool {
+        let waiting = self.waiting.len();
+        self.turns.is_empty() && waiting <= LEADS_UP_TO && self.activity.connections() <= waiting
+    }
+
     fn release(&mut self, reached: Csn) {
         while let Some(token) = self.waiting.take(reached) {
+            // The token may be another connection's by now: that is filed again if it waits.
             let Some(connection) = &mut self.connections[token] else { continue };
             connection.is_waiting = false;
-            connection.output.release(reached);
+            connection.output.release(reached, |commit| self.watch.acknowledge(commit));
             let next = connection.send();
             self.after(token, next);
         }

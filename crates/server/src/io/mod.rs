@@ -1,5 +1,6 @@
 //! The I/O threads: each has an event loop and connections of its own.
 
+mod activity;
 mod connection;
 mod event_loop;
 mod inbox;

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
 
-use fulgurite::Csn;
+use fulgurite::{Csn, Numbered};
 
 /// A buffer that is larger than this is given back once it is empty.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+const KEPT_BYTES_MAX: usize = 4 << 10;
 
 /// Replies that are not sent yet.
 ///
@@ -18,27 +18,36 @@ pub(super) struct Output {
     pub bytes: Vec<u8>,
     /// How many of them are sent.
     sent: usize,
-    /// The commits that replies need, in the order of the replies, each with where its reply begins.
-    held: VecDeque<(Csn, usize)>,
+    held: VecDeque<Held>,
+}
+
+/// A reply that waits, with those after it.
+#[derive(Debug)]
+struct Held {
+    needs: Csn,
+    /// Where it begins.
+    start: usize,
+    /// The commit that it acknowledges, if that is one at a level that does not wait.
+    commit: Option<Numbered>,
 }
 
 impl Output {
-    /// A reply was appended that begins at `start`, and needs a commit.
-    pub fn hold(&mut self, start: usize, needs: Csn) {
-        if self.held.back().is_none_or(|(before, _)| *before < needs) {
-            self.held.push_back((needs, start));
+    /// A reply was appended that begins at `start`, needs a commit, and acknowledges one.
+    pub fn hold(&mut self, start: usize, needs: Csn, commit: Option<Numbered>) {
+        if commit.is_some() || self.held.back().is_none_or(|before| before.needs < needs) {
+            self.held.push_back(Held { needs, start, commit });
         }
     }
 
     /// The commit that the first reply needs which may not be sent yet.
     pub fn needs(&self) -> Option<Csn> {
-        self.held.front().map(|(needs, _)| *needs)
+        self.held.front().map(|held| held.needs)
     }
 
-    /// Commits up to `reached` are durable.
-    pub fn release(&mut self, reached: Csn) {
-        while self.held.front().is_some_and(|(needs, _)| *needs <= reached) {
-            self.held.pop_front();
+    /// Commits up to `reached` are durable. Calls `acknowledge` with the commits that replies acknowledge which may be sent now.
+    pub fn release(&mut self, reached: Csn, mut acknowledge: impl FnMut(Numbered)) {
+        while let Some(held) = self.held.pop_front_if(|held| held.needs <= reached) {
+            held.commit.into_iter().for_each(&mut acknowledge);
         }
     }
 
@@ -53,7 +62,7 @@ impl Output {
     }
 
     fn end(&self) -> usize {
-        self.held.front().map_or(self.bytes.len(), |(_, start)| *start)
+        self.held.front().map_or(self.bytes.len(), |held| held.start)
     }
 
     /// Sends what may be sent, as far as the connection takes it. Returns whether it took all.
@@ -62,7 +71,10 @@ impl Output {
             match stream.write(&self.bytes[self.sent..self.end()]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(sent) => self.sent += sent,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.drop_sent();
+                    return Ok(false);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -78,7 +90,7 @@ impl Output {
             self.bytes.shrink_to(KEPT_BYTES_MAX);
         } else if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
-            self.held.iter_mut().for_each(|(_, start)| *start -= self.sent);
+            self.held.iter_mut().for_each(|held| held.start -= self.sent);
         } else {
             return;
         }
@@ -116,7 +128,7 @@ mod tests {
         let start = output.bytes.len();
         output.bytes.extend_from_slice(text.as_bytes());
         if needs > 0 {
-            output.hold(start, Csn(needs));
+            output.hold(start, Csn(needs), None);
         }
     }
 
@@ -136,16 +148,29 @@ mod tests {
         }
         assert_eq!(output.needs(), Some(Csn(5)));
         assert_eq!(sent(&mut output, &mut socket, 10), "a");
-        output.release(Csn(4));
+        output.release(Csn(4), |_| {});
         assert_eq!(sent(&mut output, &mut socket, 10), "");
-        output.release(Csn(5));
+        output.release(Csn(5), |_| {});
         assert_eq!((output.needs(), output.is_ready()), (Some(Csn(7)), true));
         assert_eq!(sent(&mut output, &mut socket, 2), "bc");
         reply(&mut output, "f", 7);
         assert_eq!(sent(&mut output, &mut socket, 10), "d");
-        output.release(Csn(7));
+        output.release(Csn(7), |_| {});
         assert_eq!((sent(&mut output, &mut socket, 10), output.unsent()), ("ef".into(), 0));
         assert!(output.needs().is_none() && !output.is_ready());
+    }
+
+    /// A reader that is slow, and never lets the buffer become empty.
+    #[test]
+    fn a_slow_reader_keeps_what_it_has_not_read_alone() {
+        let mut output = Output::default();
+        let mut socket = Socket { taken: Vec::new(), room: 0 };
+        for _ in 0..500 {
+            reply(&mut output, &"x".repeat(7_000), 0);
+            let room = output.unsent().min(7_000) - 10;
+            sent(&mut output, &mut socket, room);
+        }
+        assert!(output.unsent() < 20_000 && output.bytes.len() < 60_000, "{}", output.bytes.len());
     }
 
     #[test]
@@ -156,7 +181,7 @@ mod tests {
         reply(&mut output, "held", 1);
         assert_eq!(sent(&mut output, &mut socket, 400_000).len(), 300_000);
         assert_eq!(output.bytes.len(), 4);
-        output.release(Csn(1));
+        output.release(Csn(1), |_| {});
         assert_eq!(sent(&mut output, &mut socket, 10), "held");
         assert!(output.bytes.capacity() <= KEPT_BYTES_MAX);
     }

@@ -41,9 +41,4 @@ impl Waiting {
     pub fn take_all(&mut self) -> Vec<usize> {
         self.queue.drain(..).map(|(_, token)| token).collect()
     }
-
-    /// Removes a connection that is closed.
-    pub fn remove(&mut self, token: usize) {
-        self.queue.retain(|(_, other)| *other != token);
-    }
 }

@@ -2,10 +2,15 @@
 
 use fulgurite::{Expiry, Transaction, Value};
 
+use fulgurite::limits::VALUE_BYTES_MAX;
+
 use super::counts::{Counted, Counts};
 use super::head::{Head, Kind};
 use super::tables::{Tables, count_key, expiry_key, head_key};
 use crate::stop::{ErrorReply, Result};
+
+/// The longest head.
+const HEAD_BYTES_MAX: usize = 9;
 
 /// A head record that was read.
 pub(crate) struct Old {
@@ -47,6 +52,8 @@ pub(crate) struct Write<'t> {
     pub keyspace: u32,
     /// How many keys it created, less those that it deleted.
     created: i64,
+    /// Whether it wrote a key.
+    has_put: bool,
 }
 
 impl<'t> Write<'t> {
@@ -57,7 +64,7 @@ impl<'t> Write<'t> {
         now_ms: u64,
         keyspace: u32,
     ) -> Write<'t> {
-        Write { txn, tables, may_wait, now_ms, keyspace, created: 0 }
+        Write { txn, tables, may_wait, now_ms, keyspace, created: 0, has_put: false }
     }
 
     /// The head record of a key, also of one that has expired and is not reclaimed yet.
@@ -83,7 +90,10 @@ impl<'t> Write<'t> {
 
     /// Writes a key whose record was `old`.
     pub fn put(&mut self, key: &[u8], old: Option<&Old>, head: Head, body: &[u8]) -> Result<()> {
-        let mut record = Vec::with_capacity(9 + body.len());
+        if body.len() + HEAD_BYTES_MAX > VALUE_BYTES_MAX {
+            return Err(ErrorReply::TOO_LONG.into());
+        }
+        let mut record = Vec::with_capacity(HEAD_BYTES_MAX + body.len());
         head.encode(&mut record);
         record.extend_from_slice(body);
         self.put_record(key, old, head, &record)
@@ -99,6 +109,7 @@ impl<'t> Write<'t> {
             }
         }
         self.created += i64::from(old.is_none());
+        self.has_put = true;
         self.txn.put(&self.tables.heads, head_key(self.keyspace, key), record)?;
         Ok(())
     }
@@ -132,6 +143,10 @@ impl<'t> Write<'t> {
     pub fn count_keys(&mut self, counts: &Counts) -> Result<Option<Counted>> {
         if self.created == 0 {
             return Ok(None);
+        }
+        if self.created < 0 && !self.has_put {
+            // Keys are deleted on a full disk, too, although their count is written.
+            self.txn.set_makes_room();
         }
         let counted = counts.after(self.keyspace, std::mem::take(&mut self.created));
         let row = count_key(self.keyspace, counts.stripe);

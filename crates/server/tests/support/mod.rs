@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite::env::SimEnv;
@@ -36,6 +37,15 @@ pub fn open(env: &Arc<SimEnv>) -> Database {
 
 pub fn open_with(env: &Arc<SimEnv>, options: Options) -> Database {
     Database::open_with(env.clone(), "/data", options, |_| {}).unwrap()
+}
+
+/// Has other threads stop, also if the test fails: else it would wait for them.
+pub struct Stopper<'a>(pub &'a AtomicBool);
+
+impl Drop for Stopper<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Waits until something is so.

@@ -1,0 +1,85 @@
+//! `fulgurite serve`: a server for Redis clients.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fulgurite::env::{Env, RealEnv};
+use fulgurite_server::{Config, Dispatch, Password, Server};
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::open::{Missing, with_database};
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  fulgurite serve --dir data
+  fulgurite serve --dir data --bind 127.0.0.1:7000 --memory 4GiB
+  FULGURITE_PASSWORD=secret fulgurite serve --dir data --bind 0.0.0.0:6379
+  redis-cli SET greeting hello EX 100";
+
+/// How often it looks whether a signal has come.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Serve a database to Redis clients: every write is durable when its reply arrives.
+///
+/// It speaks RESP2 and RESP3, and has strings, expiry, MULTI and WATCH so far; COMMAND lists what there is. `DURABILITY none` or
+/// `DURABILITY async 100` lowers the level of one connection's own writes. The keys are in tables of the database that begin with
+/// `redis:`. SIGTERM or SIGINT ends it: it sends the replies that are due, and closes the database; a second one ends it at once, which
+/// loses nothing that was acknowledged.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The database directory; created if it is missing.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// An address to listen on; may be given several times. One that is not a loopback address needs a password, in the variable
+    /// FULGURITE_PASSWORD.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
+    bind: Vec<SocketAddr>,
+    /// How many threads read commands and write replies; half of the processors if it is not given.
+    #[arg(long, value_name = "COUNT")]
+    io_threads: Option<usize>,
+    /// How many threads run commands that read from disk or wait; as many as there are processors if it is not given.
+    #[arg(long, value_name = "COUNT")]
+    workers: Option<usize>,
+    /// How many clients may be connected at a time.
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    maxclients: usize,
+    /// Where commands run: inline, on the thread that received them where they need not wait; or queue, each on a worker.
+    #[arg(long, value_name = "WAY", default_value = "inline", value_parser = ["inline", "queue"])]
+    dispatch: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let config = config(args)?;
+    interrupt::listen()?;
+    let env = RealEnv::new();
+    with_database(&args.dir, Missing::Create, |db| {
+        let server = Server::start(db.clone(), config).map_err(|error| Failure::new(error.to_string()))?;
+        let mut output = Output::new();
+        for address in server.addresses() {
+            output.line(format!("listening on {address}, with the data in {}", args.dir.display()))?;
+        }
+        output.flush()?;
+        while !interrupt::asked() {
+            env.clock().sleep(LOOK);
+        }
+        server.stop();
+        Ok(())
+    })
+}
+
+fn config(args: &Args) -> Result<Config, Failure> {
+    let mut config = Config::default();
+    config.bind.clone_from(&args.bind);
+    config.io_threads = args.io_threads.unwrap_or(config.io_threads);
+    config.workers = args.workers.unwrap_or(config.workers);
+    config.clients_max = args.maxclients;
+    config.dispatch = if args.dispatch == "queue" { Dispatch::Queue } else { Dispatch::Inline };
+    let password = std::env::var("FULGURITE_PASSWORD").ok().filter(|password| !password.is_empty());
+    config.password = password.map(Password::new);
+    config.validate().map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(config)
+}

@@ -1,0 +1,116 @@
+//! What one client cannot do to the others, and what a full disk does to all.
+
+mod support;
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fulgurite_server::Server;
+use support::*;
+
+/// While a client does something, how long another one's PING takes at most.
+#[expect(clippy::disallowed_methods, reason = "the time of real sockets")]
+fn longest_ping(server: &Server, while_it: impl FnOnce(Client, &AtomicBool) + Send) -> Duration {
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stopper = Stopper(&stops);
+        let flooding = Client::connect(server);
+        scope.spawn(|| while_it(flooding, &stops));
+        let mut client = Client::connect(server);
+        let mut longest = Duration::ZERO;
+        for _ in 0..100 {
+            let began = Instant::now();
+            assert_eq!(client.ask("PING"), "PONG");
+            longest = longest.max(began.elapsed());
+        }
+        stops.store(true, Ordering::SeqCst);
+        longest
+    })
+}
+
+/// Floods that hold no command, or an unfinished one, or thousands, have turns as all others.
+#[test]
+fn no_client_keeps_the_others_from_their_turns() {
+    let (_, _, server) = serve(config());
+    let floods: [(&str, Vec<u8>); 4] = [
+        ("empty lines", b"\r\n".repeat(50_000)),
+        ("empty commands", b"*0\r\n".repeat(20_000)),
+        (
+            "an argument that does not end",
+            [b"*1000000\r\n$100000000\r\n".to_vec(), vec![b'x'; 1 << 20]].concat(),
+        ),
+        ("commands without a pause", b"SET k v\r\n".repeat(10_000)),
+    ];
+    for (name, bytes) in floods {
+        let longest = longest_ping(&server, |client, stops| {
+            let mut reader = client.stream.try_clone().unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+                let mut writer = &client.stream;
+                while !stops.load(Ordering::SeqCst) && writer.write_all(&bytes).is_ok() {}
+                _ = client.stream.shutdown(Shutdown::Both);
+            });
+        });
+        assert!(longest < Duration::from_secs(3), "{name}: {longest:?}");
+    }
+}
+
+#[test]
+fn a_command_that_is_too_long_ends_its_connection() {
+    let mut config = config();
+    config.query_bytes_max = 1 << 20;
+    let (_, _, server) = serve(config);
+    let mut client = Client::connect(&server);
+    let mut bytes = b"*1000000\r\n".to_vec();
+    (0..100_000).for_each(|_| bytes.extend_from_slice(b"$10\r\n0123456789\r\n"));
+    _ = client.stream.write_all(&bytes);
+    assert_eq!(client.receive_text(), "closed");
+    let mut large = Client::connect(&server);
+    _ = large
+        .stream
+        .write_all(&[b"*2\r\n$4\r\nECHO\r\n$3000000\r\n".to_vec(), vec![b'x'; 3_000_000]].concat());
+    assert_eq!(large.receive_text(), "closed");
+    assert_eq!(Client::connect(&server).ask("PING"), "PONG");
+}
+
+/// A web page may have a browser send this to a server on its own machine.
+#[test]
+fn an_http_request_ends_its_connection() {
+    let (_, _, server) = serve(config());
+    for request in ["POST / HTTP/1.1\r\nSET hacked 1\r\n", "GET / \r\nHost: localhost\r\nSET hacked 1\r\n"] {
+        let mut client = Client::connect(&server);
+        client.send(request.as_bytes());
+        while client.receive().is_some() {}
+    }
+    assert_eq!(Client::connect(&server).ask("EXISTS hacked"), "0");
+}
+
+/// On a full disk writes are refused, reads and deletes go on, and with room writes do, too, without a restart.
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room() {
+    let (env, _db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    env.faults().space_bytes(Some(160 << 20));
+    let value = "v".repeat(100_000);
+    let mut written = 0;
+    let refusal = loop {
+        let reply = client.ask(&format!("SET k{written} {value}"));
+        if reply != "OK" {
+            break reply;
+        }
+        written += 1;
+        assert!(written < 10_000, "the disk never became full");
+    };
+    assert!(refusal.starts_with("-MISCONF"), "{refusal}");
+    assert!(written > 10, "{written}");
+    assert_eq!(client.ask("STRLEN k0"), "100000");
+    assert!(client.ask("APPEND k0 x").starts_with("-MISCONF"));
+    for n in 0..written {
+        assert_eq!(client.ask(&format!("DEL k{n}")), "1", "{n} of {written}");
+    }
+    assert_eq!(client.ask("DBSIZE"), "0");
+    env.faults().space_bytes(None);
+    wait_until(|| client.ask("SET again 1") == "OK");
+}
