@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 use common::Sandbox;
 
 /// The blocks `sh elsewhere` of each document, and why they cannot run in a test.
-const ELSEWHERE: [(&str, usize, &str); 4] = [
+const ELSEWHERE: [(&str, usize, &str); 5] = [
     ("README.md", 2, "one builds and tests everything, one installs"),
     ("CONTRIBUTING.md", 5, "they build, run other tests, and write fixtures"),
     ("docs/benchmarks.md", 6, "they build, fetch libraries, and measure for minutes"),
     ("docs/performance.md", 2, "they measure for minutes"),
+    ("docs/server.md", 2, "a server does not end, and they need Redis"),
 ];
 
 /// Programs of other packages: a test of this package cannot know where they are built.

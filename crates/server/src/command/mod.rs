@@ -68,6 +68,11 @@ impl Command {
 pub(crate) fn run(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let command = find(&args[0]);
     let checked = check(context, command, args);
+    if checked.is_err()
+        && let Some(multi) = &mut context.session.multi
+    {
+        multi.is_broken = true;
+    }
     if transactions::is_queued(context, command) {
         return transactions::queue(context, args, checked);
     }

@@ -313,6 +313,10 @@ pub(super) fn incrbyfloat(context: &mut Context<'_>, args: &Args<'_>) -> Result<
     let by = parse_f64(&args[2]).ok_or(ErrorReply::NOT_A_FLOAT)?;
     let text = change(context, &args[1], |old| {
         let number = old.map_or(Some(0.0), parse_f64).ok_or(ErrorReply::NOT_A_FLOAT)?;
+        if let Some(sum) = whole(old.unwrap_or(b"0")).zip(whole(&args[2])).map(|(number, by)| number + by) {
+            let text = sum.to_string().into_bytes();
+            return Ok((Some(text.clone()), text));
+        }
         let sum = number + by;
         if !sum.is_finite() {
             return Err(ErrorReply::NAN.into());
@@ -323,6 +327,12 @@ pub(super) fn incrbyfloat(context: &mut Context<'_>, args: &Args<'_>) -> Result<
     })?;
     context.reply().bulk(&text);
     Ok(())
+}
+
+/// A whole number of at most 64 bits and a sign: the long doubles of Redis hold these exactly, and doubles do not.
+fn whole(text: &[u8]) -> Option<i128> {
+    let number: i128 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (number.unsigned_abs() <= u64::MAX.into()).then_some(number)
 }
 
 pub(super) fn mget(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {

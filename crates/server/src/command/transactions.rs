@@ -17,16 +17,11 @@ pub(super) fn is_queued(context: &Context<'_>, command: Option<&Command>) -> boo
     context.session.multi.is_some() && command.is_none_or(|command| !RUN_AT_ONCE.contains(&command.name))
 }
 
-/// Queues a command that is known to be well formed, or notes that one was not.
+/// Queues a command, if it is well formed.
 pub(super) fn queue(context: &mut Context<'_>, args: &Args<'_>, checked: Result<()>) -> Result<()> {
+    checked?;
     let multi = context.session.multi.as_mut().expect("a transaction is being queued");
-    match checked {
-        Ok(()) => multi.commands.push(OwnedArgs::copy(args)),
-        Err(error) => {
-            multi.is_broken = true;
-            return Err(error);
-        }
-    }
+    multi.commands.push(OwnedArgs::copy(args));
     context.reply().simple(b"QUEUED");
     Ok(())
 }

@@ -1,0 +1,298 @@
+//! Generated sequences of commands, to this server and to `redis-server`: every reply has to be the same.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fulgurite_resp::{Reply, encode_command, parse_reply};
+use support::*;
+
+/// Where replies may differ, and why.
+const DIFFERENCES: [(&str, &str); 6] = [
+    ("TTL PTTL EXPIRETIME PEXPIRETIME", "the two run at different moments: numbers may differ by 2 s"),
+    ("GT LT", "the same: two expiries a moment apart may be equal for one of the two"),
+    ("DBSIZE", "Redis counts a key that was set with a time that has passed until it reclaims it"),
+    ("INCRBYFLOAT", "Redis adds long doubles of 80 bits: the last digits, and what is finite, may differ"),
+    ("-ERR", "the texts of unknown commands and subcommands show other lengths of arguments"),
+    ("COMMAND CLIENT", "Redis has more of them"),
+];
+
+/// A `redis-server` without persistence, on a free port.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start() -> Redis {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = Command::new("redis-server")
+            .args(["--port", &free.to_string(), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is in the path");
+        let redis = Redis { child, port: free };
+        wait_until(|| TcpStream::connect(("127.0.0.1", free)).is_ok());
+        redis
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 33) as usize % end
+    }
+
+    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+}
+
+/// Templates of commands: K is a key, V a value, N a number, O an option, T a time that has not come, others are themselves.
+const TEMPLATES: &[&str] = &[
+    "GET K",
+    "SET K V",
+    "SET K N",
+    "SET K V O",
+    "SET K V O O",
+    "SET K V O T",
+    "SET K V O O T",
+    "SETNX K V",
+    "SETEX K T V",
+    "PSETEX K T V",
+    "SETEX K N V",
+    "GETSET K V",
+    "GETDEL K",
+    "GETEX K",
+    "GETEX K O",
+    "GETEX K O T",
+    "GETEX K O N",
+    "STRLEN K",
+    "APPEND K V",
+    "INCR K",
+    "DECR K",
+    "INCRBY K N",
+    "DECRBY K N",
+    "INCRBYFLOAT K N",
+    "GETRANGE K N N",
+    "SUBSTR K N N",
+    "SETRANGE K S V",
+    "MGET K K",
+    "MGET K",
+    "MSET K V K V",
+    "MSET K V",
+    "MSET K V K",
+    "MSETNX K V K V",
+    "DEL K",
+    "DEL K K K",
+    "UNLINK K K",
+    "EXISTS K K",
+    "TYPE K",
+    "TOUCH K K",
+    "EXPIRE K T",
+    "EXPIRE K N",
+    "EXPIRE K T O",
+    "EXPIRE K T O O",
+    "PEXPIRE K T",
+    "EXPIREAT K N",
+    "PEXPIREAT K N",
+    "TTL K",
+    "PTTL K",
+    "EXPIRETIME K",
+    "PEXPIRETIME K",
+    "PERSIST K",
+    "DBSIZE",
+    "PING",
+    "PING V",
+    "ECHO V",
+    "SELECT S",
+    "SELECT N",
+    "MULTI",
+    "EXEC",
+    "EXEC",
+    "DISCARD",
+    "WATCH K",
+    "WATCH K K",
+    "UNWATCH",
+    "GET",
+    "SET K",
+    "GET K K",
+    "NOTHING K",
+    "MULTI N",
+    "DBSIZE K",
+    "EXPIRE K",
+    "MGET",
+    "SETEX K T",
+];
+
+const KEYS: [&str; 7] = ["a", "b", "c", "key:1", "", "a b\r\n", "\u{e9}"];
+const VALUES: [&str; 10] =
+    ["", "x", "10", "-5", "hello world", "0", "1.5", "\r\n", "9223372036854775807", "abcdefghijklmnop"];
+const NUMBERS: [&str; 16] = [
+    "0",
+    "1",
+    "-1",
+    "5",
+    "-5",
+    "100",
+    "x",
+    "",
+    "1.5",
+    "007",
+    "+1",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "3.0e3",
+    " 1",
+];
+const SMALL: [&str; 5] = ["0", "1", "2", "15", "40"];
+const OPTIONS: [&str; 14] =
+    ["NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "PERSIST", "GT", "LT", "nx", "ex", "FOO"];
+const TIMES: [&str; 3] = ["1000", "99999", "100000"];
+
+fn command(random: &mut Random) -> Vec<String> {
+    let template = random.of(TEMPLATES);
+    let word = |word: &str, random: &mut Random| {
+        match word {
+            "K" => random.of(&KEYS),
+            "V" => random.of(&VALUES),
+            "N" => random.of(&NUMBERS),
+            "S" => random.of(&SMALL),
+            "O" => random.of(&OPTIONS),
+            "T" => random.of(&TIMES),
+            _ => return word.to_string(),
+        }
+        .to_string()
+    };
+    template.split(' ').map(|name| word(name, random)).collect()
+}
+
+fn ask(stream: &mut TcpStream, commands: &[Vec<String>]) -> Vec<Reply> {
+    let mut bytes = Vec::new();
+    commands.iter().for_each(|command| encode_command(&mut bytes, command));
+    stream.write_all(&bytes).unwrap();
+    let (mut input, mut replies) = (Vec::new(), Vec::new());
+    while replies.len() < commands.len() {
+        if let Some((reply, len)) = parse_reply(&input).unwrap() {
+            input.drain(..len);
+            replies.push(reply);
+            continue;
+        }
+        let mut more = [0; 64 << 10];
+        let len = stream.read(&mut more).expect("a reply");
+        assert!(len > 0, "the connection was closed after {} replies of {commands:?}", replies.len());
+        input.extend_from_slice(&more[..len]);
+    }
+    replies
+}
+
+/// Whether two replies say the same, but for what [`DIFFERENCES`] lists.
+fn same(name: &str, ours: &Reply, theirs: &Reply) -> bool {
+    if ours == theirs {
+        return true;
+    }
+    match (ours, theirs) {
+        (Reply::Integer(ours), Reply::Integer(theirs))
+            if DIFFERENCES[0].0.split(' ').any(|listed| listed == name) =>
+        {
+            ours.abs_diff(*theirs) <= 2_000
+        }
+        (Reply::Integer(ours), Reply::Integer(theirs)) if name == "DBSIZE" => ours <= theirs,
+        (Reply::Array(ours), Reply::Array(theirs)) if name == "EXEC" && ours.len() == theirs.len() => {
+            // The names of the queued commands are not known here: each may be one with times or floats.
+            ours.iter()
+                .zip(theirs)
+                .all(|(ours, theirs)| same("TTL", ours, theirs) || same("INCRBYFLOAT", ours, theirs))
+        }
+        (Reply::Bulk(ours), Reply::Bulk(theirs)) => {
+            let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
+            number(ours)
+                .zip(number(theirs))
+                .is_some_and(|(ours, theirs)| (ours - theirs).abs() <= theirs.abs() * 1e-12)
+        }
+        (Reply::Error(ours), Reply::Error(theirs)) => {
+            let is_unknown = |text: &[u8]| text.starts_with(b"ERR unknown ");
+            is_unknown(ours) && is_unknown(theirs) || name == "INCRBYFLOAT"
+        }
+        (Reply::Error(_), _) | (_, Reply::Error(_)) => name == "INCRBYFLOAT",
+        _ => false,
+    }
+}
+
+fn variable(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
+}
+
+#[test]
+#[ignore = "needs redis-server; docs/server.md has the command"]
+fn replies_are_those_of_redis() {
+    const COMMANDS: usize = 30;
+    let (sequences, seed) = (variable("SEQUENCES", 10_000), variable("SEED", 1));
+    let redis = Redis::start();
+    // By the same clock as Redis.
+    let dir = tempfile::tempdir().unwrap();
+    let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default()).unwrap();
+    let server = fulgurite_server::Server::start(db, config()).unwrap();
+    let connect = |address: (&str, u16)| {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    };
+    let mut compared = 0;
+    for sequence in seed..seed + sequences {
+        let mut random = Random(sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut commands: Vec<Vec<String>> = (0..COMMANDS).map(|_| command(&mut random)).collect();
+        // Both begin with nothing.
+        let keys: Vec<String> = std::iter::once("DEL".into()).chain(KEYS.map(String::from)).collect();
+        let clean: Vec<Vec<String>> = [0, 1, 2, 15]
+            .into_iter()
+            .flat_map(|database| [vec!["SELECT".into(), database.to_string()], keys.clone()])
+            .chain([vec!["SELECT".into(), "0".into()]])
+            .collect();
+        let preparation = clean.len();
+        commands.splice(0..0, clean);
+        let ours = ask(&mut connect(("127.0.0.1", server.addresses()[0].port())), &commands);
+        let theirs = ask(&mut connect(("127.0.0.1", redis.port)), &commands);
+        for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate().skip(preparation) {
+            let name = commands[index][0].to_uppercase();
+            let compares_times = commands[index].iter().any(|word| ["GT", "LT"].contains(&&**word));
+            if compares_times && ours != theirs {
+                break;
+            }
+            assert!(
+                same(&name, ours, theirs),
+                "SEED={sequence} SEQUENCES=1: {:?}\nours:   {}\ntheirs: {}\nbefore: {:?}",
+                commands[index],
+                text(ours),
+                text(theirs),
+                &commands[preparation..index],
+            );
+            compared += 1;
+            // From here on the values differ, too.
+            if name == "INCRBYFLOAT" && ours != theirs {
+                break;
+            }
+        }
+    }
+    println!("{compared} replies of {sequences} sequences are those of Redis");
+}
