@@ -1,5 +1,6 @@
 //! Commands: the table, and one file for each family.
 
+mod bits;
 mod connection;
 mod info;
 mod keys;

@@ -201,7 +201,7 @@ pub(super) fn strlen(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 /// Changes the value of a key, an empty one if it does not exist; the expiry stays. `None` changes nothing.
-fn change<T>(
+pub(super) fn change<T>(
     context: &mut Context<'_>,
     key: &[u8],
     mut change: impl FnMut(Option<&[u8]>) -> Result<(Option<Vec<u8>>, T)>,

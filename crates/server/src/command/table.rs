@@ -1,6 +1,6 @@
 //! The table of commands, sorted by name. Arity, flags, keys and categories are those of Redis 7.2.
 
-use super::{Command, Handler, Keys, connection, info, keys, server, strings, transactions};
+use super::{Command, Handler, Keys, bits, connection, info, keys, server, strings, transactions};
 
 /// All commands.
 pub(crate) static COMMANDS: &[Command] = &[
@@ -23,6 +23,36 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("1.0.0", "connection"),
         "Authenticates the connection",
         connection::auth,
+    ),
+    row(
+        "bitcount",
+        -2,
+        &["readonly"],
+        (1, 1, 1),
+        &["read", "bitmap", "slow"],
+        ("2.6.0", "bitmap"),
+        "Counts the bits of a string that are set",
+        bits::bitcount,
+    ),
+    row(
+        "bitop",
+        -4,
+        &["write", "denyoom"],
+        (2, -1, 1),
+        &["write", "bitmap", "slow"],
+        ("2.6.0", "bitmap"),
+        "Combines strings bit by bit, and stores the result",
+        bits::bitop,
+    ),
+    row(
+        "bitpos",
+        -3,
+        &["readonly"],
+        (1, 1, 1),
+        &["read", "bitmap", "slow"],
+        ("2.8.7", "bitmap"),
+        "Finds the first bit of a string that is set, or is not",
+        bits::bitpos,
     ),
     row(
         "client",
@@ -183,6 +213,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("1.0.0", "string"),
         "Returns the string value of a key",
         strings::get,
+    ),
+    row(
+        "getbit",
+        3,
+        &["readonly", "fast"],
+        (1, 1, 1),
+        &["read", "bitmap", "fast"],
+        ("2.2.0", "bitmap"),
+        "Returns a bit of a string",
+        bits::getbit,
     ),
     row(
         "getdel",
@@ -423,6 +463,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("1.0.0", "string"),
         "Sets the string value of a key",
         strings::set,
+    ),
+    row(
+        "setbit",
+        4,
+        &["write", "denyoom"],
+        (1, 1, 1),
+        &["write", "bitmap", "slow"],
+        ("2.2.0", "bitmap"),
+        "Sets a bit of a string",
+        bits::setbit,
     ),
     row(
         "setex",

@@ -114,6 +114,16 @@ impl<'t> Write<'t> {
         Ok(())
     }
 
+    /// Gives a key this string, without an expiry; deletes it if the string is empty.
+    pub fn replace_string(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let old = self.stored(key)?;
+        match old {
+            Some(old) if value.is_empty() => self.delete(key, &old),
+            None if value.is_empty() => Ok(()),
+            old => self.put(key, old.as_ref(), Head { kind: Kind::String, expires_at_ms: 0 }, value),
+        }
+    }
+
     /// Deletes a key whose record was `old`.
     pub fn delete(&mut self, key: &[u8], old: &Old) -> Result<()> {
         self.drop_expiry(key, old.head.expires_at_ms)?;

@@ -1,0 +1,220 @@
+//! Bit operations on strings: bit 0 is the highest one of the first byte.
+
+use fulgurite_resp::parse_i64;
+
+use super::strings::change;
+use crate::args::Args;
+use crate::context::Context;
+use crate::model::Old;
+use crate::stop::{ErrorReply, Result};
+
+const OFFSET: ErrorReply = ErrorReply::new("ERR", "bit offset is not an integer or out of range");
+const BIT: ErrorReply = ErrorReply::new("ERR", "bit is not an integer or out of range");
+
+/// A bit's offset: within the longest string.
+fn offset_of(context: &Context<'_>, text: &[u8]) -> Result<u64> {
+    let bits = context.shared.config.argument_bytes_max as u64 * 8;
+    let offset = parse_i64(text).and_then(|offset| u64::try_from(offset).ok());
+    Ok(offset.filter(|&offset| offset < bits).ok_or(OFFSET)?)
+}
+
+fn bit_at(value: &[u8], offset: u64) -> bool {
+    let byte = usize::try_from(offset / 8).ok().and_then(|index| value.get(index));
+    byte.is_some_and(|byte| byte >> (7 - offset % 8) & 1 == 1)
+}
+
+pub(super) fn getbit(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let offset = offset_of(context, &args[2])?;
+    let found = context.read(&args[1])?;
+    let value = found.as_ref().map(Old::string).transpose()?.unwrap_or_default();
+    context.reply().integer(bit_at(value, offset).into());
+    Ok(())
+}
+
+pub(super) fn setbit(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let offset = offset_of(context, &args[2])?;
+    let is_set = match parse_i64(&args[3]) {
+        Some(0) => false,
+        Some(1) => true,
+        _ => return Err(BIT.into()),
+    };
+    let before = change(context, &args[1], |old| {
+        let mut value = old.unwrap_or_default().to_vec();
+        let index = (offset / 8) as usize;
+        value.resize(value.len().max(index + 1), 0);
+        let (mask, before) = (1 << (7 - offset % 8), bit_at(&value, offset));
+        value[index] = if is_set { value[index] | mask } else { value[index] & !mask };
+        Ok((Some(value), before))
+    })?;
+    context.reply().integer(before.into());
+    Ok(())
+}
+
+/// A range of bits of a value of `len` bytes, its end not included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BitRange {
+    start: u64,
+    end: u64,
+}
+
+impl BitRange {
+    /// From two numbers, both included, counted from the end if they are below 0; of bytes, or of bits.
+    fn parse(start: i64, end: i64, of_bits: bool, len: usize) -> BitRange {
+        let unit = if of_bits { 1 } else { 8 };
+        let count = (len as i64) * 8 / unit;
+        let from_end = |number: i64| if number < 0 { count.saturating_add(number).max(0) } else { number };
+        let (start, end) = (from_end(start), from_end(end).min(count - 1));
+        if start > end {
+            return BitRange { start: 0, end: 0 };
+        }
+        BitRange { start: (start * unit) as u64, end: ((end + 1) * unit) as u64 }
+    }
+
+    /// The range of a command's arguments from `index` on: none, a start, a start and an end, and these with a unit.
+    fn of_args(args: &Args<'_>, index: usize, len: usize) -> Result<BitRange> {
+        let number = |at: usize| parse_i64(&args[at]).ok_or(ErrorReply::NOT_AN_INTEGER);
+        let end = || if args.len() > index + 1 { number(index + 1) } else { Ok(-1) };
+        let unit = || match args.get(index + 2) {
+            None => Ok(false),
+            Some(_) if args.is(index + 2, "bit") => Ok(true),
+            Some(_) if args.is(index + 2, "byte") => Ok(false),
+            Some(_) => Err(ErrorReply::SYNTAX),
+        };
+        let start = if args.len() > index { number(index)? } else { 0 };
+        // In the order in which Redis looks at them, which decides the error.
+        let (end, of_bits) = if args.is(0, "bitpos") {
+            let of_bits = unit()?;
+            (end()?, of_bits)
+        } else {
+            (end()?, unit()?)
+        };
+        Ok(BitRange::parse(start, end, of_bits, len))
+    }
+}
+
+/// How many bits of a range are set.
+fn count(value: &[u8], range: BitRange) -> u64 {
+    let BitRange { start, end } = range;
+    if start >= end {
+        return 0;
+    }
+    let (first, last) = ((start / 8) as usize, ((end - 1) / 8) as usize);
+    let whole: u64 = value[first..=last].iter().map(|byte| u64::from(byte.count_ones())).sum();
+    let before = (value[first] >> (7 - start % 8) >> 1).count_ones();
+    let after = (u32::from(value[last]) & ((1 << (7 - (end - 1) % 8)) - 1)).count_ones();
+    whole - u64::from(before) - u64::from(after)
+}
+
+pub(super) fn bitcount(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    if args.len() == 3 || args.len() > 5 {
+        return Err(ErrorReply::SYNTAX.into());
+    }
+    // The numbers are looked at first, also without a key.
+    BitRange::of_args(args, 2, 0)?;
+    let found = context.read(&args[1])?;
+    let value = found.as_ref().map(Old::string).transpose()?.unwrap_or_default();
+    // Two numbers from the end in the wrong order are no range here, and one in BITPOS if both are before the beginning: as in Redis.
+    let is_reversed = args.len() > 3
+        && args[2][0] == b'-'
+        && args[3][0] == b'-'
+        && parse_i64(&args[2]) > parse_i64(&args[3]);
+    let range = BitRange::of_args(args, 2, value.len())?;
+    let set = if is_reversed { 0 } else { count(value, range) };
+    context.reply().integer(set as i64);
+    Ok(())
+}
+
+pub(super) fn bitpos(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let wanted = match parse_i64(&args[2]) {
+        Some(0) => false,
+        Some(1) => true,
+        Some(_) => return Err(ErrorReply::new("ERR", "The bit argument must be 1 or 0.").into()),
+        None => return Err(ErrorReply::NOT_AN_INTEGER.into()),
+    };
+    if args.len() > 6 {
+        return Err(ErrorReply::SYNTAX.into());
+    }
+    BitRange::of_args(args, 3, 0)?;
+    let found = context.read(&args[1])?;
+    let Some(old) = &found else {
+        context.reply().integer(if wanted { -1 } else { 0 });
+        return Ok(());
+    };
+    let value = old.string()?;
+    let range = BitRange::of_args(args, 3, value.len())?;
+    let position = (range.start..range.end).find(|&offset| bit_at(value, offset) == wanted);
+    let has_end = args.len() > 4;
+    context.reply().integer(match position {
+        Some(position) => position as i64,
+        // Behind a value that is all ones there are zeros without end, unless an end was given.
+        None if !wanted && !has_end && range.start < range.end => range.end as i64,
+        None => -1,
+    });
+    Ok(())
+}
+
+/// `BITOP AND | OR | XOR | NOT destination key [key ...]`
+pub(super) fn bitop(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let combine: fn(u8, u8) -> u8 = match () {
+        () if args.is(1, "and") => |a, b| a & b,
+        () if args.is(1, "or") => |a, b| a | b,
+        () if args.is(1, "xor") => |a, b| a ^ b,
+        () if args.is(1, "not") => |a, _| !a,
+        () => return Err(ErrorReply::SYNTAX.into()),
+    };
+    let is_not = args.is(1, "not");
+    if is_not && args.len() != 4 {
+        return Err(ErrorReply::new("ERR", "BITOP NOT must be called with a single source key.").into());
+    }
+    let len = context.write(|write| {
+        let mut sources = Vec::with_capacity(args.len() - 3);
+        for key in args.from(3) {
+            let old = write.stored(key)?.filter(|old| old.head.is_live(write.now_ms));
+            sources.push(old.as_ref().map(Old::string).transpose()?.unwrap_or_default().to_vec());
+        }
+        let len = sources.iter().map(Vec::len).max().unwrap_or_default();
+        let at = |source: &Vec<u8>, index: usize| source.get(index).copied().unwrap_or_default();
+        let byte = |index: usize| {
+            let (first, rest) = sources.split_first().expect("there is one source at least");
+            let first = if is_not { combine(at(first, index), 0) } else { at(first, index) };
+            rest.iter().fold(first, |all, source| combine(all, at(source, index)))
+        };
+        let value: Vec<u8> = (0..len).map(byte).collect();
+        write.replace_string(&args[2], &value)?;
+        Ok(len)
+    })?;
+    context.reply().integer(len as i64);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_single_bits() {
+        let value: Vec<u8> = (0..40_u8).map(|n| n.wrapping_mul(73) ^ 0x5A).collect();
+        for start in 0..320 {
+            for end in [start, start + 1, start + 7, start + 8, start + 9, 320] {
+                let range = BitRange { start, end: end.min(320) };
+                let expected = (range.start..range.end).filter(|&offset| bit_at(&value, offset)).count();
+                assert_eq!(count(&value, range), expected as u64, "{range:?}");
+            }
+        }
+        assert_eq!(count(&[], BitRange { start: 0, end: 0 }), 0);
+    }
+
+    #[test]
+    fn ranges_are_of_bytes_or_bits_and_from_either_end() {
+        let range = |start, end| BitRange { start, end };
+        assert_eq!(BitRange::parse(0, -1, false, 3), range(0, 24));
+        assert_eq!(BitRange::parse(1, 1, false, 3), range(8, 16));
+        assert_eq!(BitRange::parse(-2, -1, false, 3), range(8, 24));
+        assert_eq!(BitRange::parse(5, 30, true, 3), range(5, 24));
+        assert_eq!(BitRange::parse(-1, -1, true, 3), range(23, 24));
+        for empty in [(3, 2), (-1, -2), (3, 9), (24, 24)] {
+            assert_eq!(BitRange::parse(empty.0, empty.1, false, 3), range(0, 0), "{empty:?}");
+        }
+        assert_eq!(BitRange::parse(0, -1, false, 0), range(0, 0));
+    }
+}
