@@ -177,7 +177,9 @@ pub(super) fn bitop(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         let byte = |index: usize| {
             let (first, rest) = sources.split_first().expect("there is one source at least");
             let first = if is_not { combine(at(first, index), 0) } else { at(first, index) };
-            rest.iter().fold(first, |all, source| combine(all, at(source, index)))
+            let mut all = first;
+            rest.iter().for_each(|source| all = combine(all, at(source, index)));
+            all
         };
         let value: Vec<u8> = (0..len).map(byte).collect();
         write.replace_string(&args[2], &value)?;

@@ -642,7 +642,9 @@ mod tests {
         assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
         for command in COMMANDS {
             assert_eq!(find(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);
-            assert!(command.keys.first == 0 || command.has_flag("write") || command.has_flag("readonly"));
+            let has_kind =
+                command.has_flag("write") || command.has_flag("readonly") || command.name == "watch";
+            assert!(command.keys.first == 0 || has_kind, "{}", command.name);
         }
         assert!(find(b"").is_none() && find(b"nothing").is_none() && find(&[b'a'; 100]).is_none());
     }
