@@ -35,7 +35,7 @@ mod thread;
 pub use aligned::{AlignedBuf, DIRECT_BYTES};
 pub use device::DeviceInfo;
 pub use error::{DiskError, is_disk_full, is_out_of_files, raw_os_error};
-pub use real::{Process, RealEnv, limit_arenas};
+pub use real::{Process, RealEnv, limit_arenas, limit_arenas_to};
 pub use sim::SimEnv;
 
 /// The memory that a process has.

@@ -24,6 +24,7 @@ use crate::error::OrError;
 use crate::latency::Waited;
 use crate::merger::{MEMTABLES_SLOW, freeze_if_grown, freeze_if_still, has_too_many_memtables};
 use crate::progress::Failures;
+use crate::throttle::Pressure;
 use crate::{Error, Result};
 
 /// A shorter wait is left out: the next commit makes up for it.
@@ -71,18 +72,52 @@ impl Engine {
         }
     }
 
-    /// Whether a committer that writes about `bytes` to each of some tables would be slowed or stopped: by
-    /// [`Engine::wait_for_maintenance`] or [`Engine::wait_for_excess`].
-    pub fn has_to_wait<'t>(&self, mut tables: impl Iterator<Item = &'t TableState>, bytes: usize) -> bool {
-        let is_slowed = self.options.background && !is_in_callback();
-        let are_many = self.memtables_are_many();
-        self.memtables_have_to_be_merged()
+    /// Whether a committer that writes about `bytes` to each of some tables would have to wait in [`Engine::wait_for_maintenance`] or
+    /// [`Engine::wait_for_excess`]. If not, it has had its turn where committers are slowed.
+    pub fn has_to_wait<'t>(
+        &self,
+        tables: impl Iterator<Item = &'t TableState> + Clone,
+        bytes: usize,
+    ) -> bool {
+        if self.memtables_have_to_be_merged()
             || self.has_to_wait_for_excess(bytes)
-            || (is_slowed && (are_many || self.pacing.pressure(&self.growth).is_some()))
-            || tables.any(|table| {
-                let is_behind = table.index.memtables().count() > MEMTABLES_SLOW;
-                self.has_too_many_memtables(table) || (is_slowed && is_behind)
-            })
+            || tables.clone().any(|table| self.has_too_many_memtables(table))
+        {
+            return true;
+        }
+        if !self.options.background || is_in_callback() {
+            return false;
+        }
+        let bytes_of_all = (bytes * tables.clone().count()) as u64;
+        let pressure = self.pacing.pressure(&self.growth);
+        let is_slowed = pressure.is_some_and(|(_, pressure)| {
+            let now_ns = self.env.clock().monotonic_ns();
+            !self.pacing.throttle.take_within(now_ns, pressure.cost_ns(bytes_of_all), SLEEP_NS_MIN)
+        });
+        is_slowed || self.is_slowed_for_merging(tables, bytes)
+    }
+
+    /// The same for a table that is behind.
+    fn is_slowed_for_merging<'t>(&self, tables: impl Iterator<Item = &'t TableState>, bytes: usize) -> bool {
+        let are_many = self.memtables_are_many();
+        let mut slow = tables.filter(|table| {
+            let count = table.index.memtables().count();
+            count > MEMTABLES_SLOW || (are_many && count > 1)
+        });
+        slow.any(|table| {
+            let now_ns = self.env.clock().monotonic_ns();
+            let cost_ns = self.merging_pressure(table, are_many).cost_ns(bytes as u64);
+            !table.throttle.take_within(now_ns, cost_ns, SLEEP_NS_MIN)
+        })
+    }
+
+    /// How fast commits to a table may be; less if the memtables of all are many.
+    fn merging_pressure(&self, table: &TableState, are_many: bool) -> Pressure {
+        let mut pressure = self.merger.pressure(table, self.memtable_bytes_max());
+        if are_many {
+            pressure.room_bytes = pressure.room_bytes.min(self.memtable_room());
+        }
+        pressure
     }
 
     /// Looks again now and then: the checkpoint may have ended. A commit that is not large waits once: others that are made to wait
@@ -144,11 +179,7 @@ impl Engine {
     ) -> Result<()> {
         let are_many = self.memtables_are_many();
         let turn = |table: &TableState, now_ns| {
-            let mut pressure = self.merger.pressure(table, self.memtable_bytes_max());
-            if are_many {
-                pressure.room_bytes = pressure.room_bytes.min(self.memtable_room());
-            }
-            table.throttle.take(now_ns, pressure.cost_ns(bytes as u64))
+            table.throttle.take(now_ns, self.merging_pressure(table, are_many).cost_ns(bytes as u64))
         };
         let is_slow = |table: &&TableState| {
             let count = table.index.memtables().count();

@@ -42,6 +42,13 @@ impl Throttle {
         Throttle { wait_ns_max: wait_ms_max * 1_000_000, until_ns: AtomicU64::new(0) }
     }
 
+    /// Queues a commit that has to take `cost_ns`, if it has to wait for less than `wait_ns` then. Returns whether it did.
+    pub fn take_within(&self, now_ns: u64, cost_ns: u64, wait_ns: u64) -> bool {
+        let begin_ns = self.until_ns.load(Ordering::Relaxed).max(now_ns);
+        let is_soon = begin_ns.saturating_add(cost_ns) < now_ns.saturating_add(wait_ns);
+        is_soon && self.take(now_ns, cost_ns) < wait_ns
+    }
+
     /// Queues a commit that has to take `cost_ns`; returns how long it has to wait, in nanoseconds.
     pub fn take(&self, now_ns: u64, cost_ns: u64) -> u64 {
         let turn_ns = cost_ns.min(self.wait_ns_max / TURNS);
@@ -78,6 +85,16 @@ mod tests {
         assert_eq!(throttle.take(1000, 10), 20);
         assert_eq!(throttle.take(1015, 0), 5);
         assert_eq!(throttle.take(5000, 10), 10, "what was not used is not saved");
+    }
+
+    #[test]
+    fn a_commit_that_would_wait_too_long_is_not_queued() {
+        let throttle = Throttle::new(100_000);
+        assert!(throttle.take_within(1000, 30, 50));
+        assert!(!throttle.take_within(1000, 30, 50), "it would wait for 60");
+        assert!(throttle.take_within(1000, 10, 50), "and took nothing");
+        assert_eq!(throttle.take(1000, 0), 40);
+        assert!(!throttle.take_within(1000, u64::MAX, 50));
     }
 
     #[test]

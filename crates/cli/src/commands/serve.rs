@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fulgurite::env::{Env, RealEnv};
+use fulgurite::env::{Env, RealEnv, limit_arenas_to};
 use fulgurite_server::{Config, Dispatch, Password, Server};
 
 use crate::failure::Failure;
@@ -18,6 +18,9 @@ EXAMPLES:
   fulgurite serve --dir data --bind 127.0.0.1:7000 --memory 4GiB
   FULGURITE_PASSWORD=secret fulgurite serve --dir data --bind 0.0.0.0:6379
   redis-cli SET greeting hello EX 100";
+
+/// So many arenas serve the allocator: I/O threads, workers and the merger take and free memory all the time.
+const ARENAS: u8 = 4;
 
 /// How often it looks whether a signal has come.
 const LOOK: Duration = Duration::from_millis(20);
@@ -55,6 +58,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = config(args)?;
     interrupt::listen()?;
+    limit_arenas_to(ARENAS);
     let env = RealEnv::new();
     with_database(&args.dir, Missing::Create, |db| {
         let server = Server::start(db.clone(), config).map_err(|error| Failure::new(error.to_string()))?;

@@ -30,11 +30,18 @@ pub(super) fn trim(resident: u64) -> bool {
 /// For programs, which decide for their process, before they start threads; a library leaves that to them. With another
 /// allocator it does nothing.
 pub fn limit_arenas() {
+    limit_arenas_to(1);
+}
+
+/// The same with several arenas: for a program of many threads that take memory all the time, and would wait for one.
+pub fn limit_arenas_to(count: u8) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: it takes no pointer, and locks what it changes.
     unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_ARENA_MAX, count.max(1).into());
     }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = count;
 }
 
 /// The resident bytes of this process, and what the allocator has of them.

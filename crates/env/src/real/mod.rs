@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::{Clock, Disk, Env, Joiner, ProcessMemory};
 
-pub use self::memory::limit_arenas;
+pub use self::memory::{limit_arenas, limit_arenas_to};
 pub use self::process::Process;
 
 /// The operating system's files, clocks, threads and randomness.

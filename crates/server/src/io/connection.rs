@@ -49,6 +49,8 @@ pub(super) struct Connection {
     pub output: Output,
     /// The socket may have more to read.
     is_readable: bool,
+    /// The end of what the client sends has arrived, after what is still to be read.
+    sees_end: bool,
     /// The client sends nothing more.
     has_ended: bool,
     /// No command is read any more; it is closed once its replies are sent.
@@ -75,6 +77,7 @@ impl Connection {
             large: None,
             output: Output::default(),
             is_readable: true,
+            sees_end: false,
             has_ended: false,
             is_closing: false,
             is_waiting: false,
@@ -84,8 +87,9 @@ impl Connection {
     }
 
     /// The socket is ready.
-    pub fn note_ready(&mut self, is_readable: bool) {
-        self.is_readable |= is_readable;
+    pub fn note_ready(&mut self, is_readable: bool, sees_end: bool) {
+        self.is_readable |= is_readable || sees_end;
+        self.sees_end |= sees_end;
     }
 
     /// No command is read any more.
@@ -265,7 +269,11 @@ impl Connection {
                 self.has_ended = true;
                 Ok(false)
             }
-            Ok(_) => Ok(true),
+            Ok(len) => {
+                // Fewer bytes than there was room for are all that there were: the next ones are an event.
+                self.is_readable = len == READ_BYTES || self.sees_end;
+                Ok(true)
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.is_readable = false;
                 Ok(false)

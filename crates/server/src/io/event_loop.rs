@@ -137,7 +137,7 @@ impl IoThread {
                 Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
                 Token(token) => {
                     if let Some(Some(connection)) = self.connections.get_mut(token) {
-                        connection.note_ready(event.is_readable() || event.is_read_closed());
+                        connection.note_ready(event.is_readable(), event.is_read_closed());
                         self.turn(token);
                     }
                 }
