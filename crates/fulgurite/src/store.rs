@@ -30,7 +30,7 @@ fn bulk_kind(kind: NodeKind) -> BulkKind {
 impl LogNodeStore {
     /// Victims that hold the values of commits are not to hold nodes, too: those would have to be written again with them.
     fn write(&self, kind: NodeKind, body: &[u8], evicts: bool) -> Result<Lsn, StoreError> {
-        if self.log.has_more_chunks_than_nodes() {
+        if self.log.has_many_chunks() {
             self.write_apart(Apart::Nodes, kind, body, evicts)
         } else {
             self.write_beside_all(kind, body, evicts)

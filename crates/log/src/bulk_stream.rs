@@ -343,6 +343,9 @@ pub struct BulkRecord {
     pub body: Vec<u8>,
 }
 
+/// So many bytes of chunks are many.
+const MANY_CHUNK_BYTES: u64 = 64 << 20;
+
 /// How many bytes the first read of a record takes: most nodes fit.
 const READ_AHEAD_BYTES: u32 = 8 * 1024;
 
@@ -403,9 +406,11 @@ impl Log {
         self.bulk_streams().find_map(|stream| stream.read_buffer(segment, lsn, len))
     }
 
-    /// Whether more bytes of chunks than of nodes were appended since the log was opened.
-    pub fn has_more_chunks_than_nodes(&self) -> bool {
-        self.shared.stats.chunk_bytes.load(Relaxed) > self.node_record_bytes()
+    /// Whether many bytes of chunks, and more than of nodes, were appended since the log was opened. A small database would notice
+    /// one more open segment.
+    pub fn has_many_chunks(&self) -> bool {
+        let chunk_bytes = self.shared.stats.chunk_bytes.load(Relaxed);
+        chunk_bytes > MANY_CHUNK_BYTES && chunk_bytes > self.node_record_bytes()
     }
 
     /// The records of nodes and of leaves' changes in [`LogStats`](crate::LogStats) alone.
