@@ -42,10 +42,11 @@ impl Context<'_> {
         let tables = &self.model().tables;
         let mut write = Write::new(&mut exec.txn, tables, self.may_wait, self.now_ms, keyspace);
         let outcome = body(&mut write);
-        let created = write.created();
-        match exec.created.iter_mut().find(|(other, _)| *other == keyspace) {
-            Some((_, sum)) => *sum += created,
-            None => exec.created.push((keyspace, created)),
+        for &(keyspace, created) in write.created() {
+            match exec.created.iter_mut().find(|(other, _)| *other == keyspace) {
+                Some((_, sum)) => *sum += created,
+                None => exec.created.push((keyspace, created)),
+            }
         }
         self.exec = Some(exec);
         outcome
@@ -96,12 +97,9 @@ impl Context<'_> {
     pub fn commit_exec(&mut self) -> Result<()> {
         let Exec { mut txn, created } = self.exec.take().expect("a transaction goes on");
         let tables = &self.model().tables;
-        let mut counted = Vec::new();
-        for (keyspace, created) in created {
-            let mut write = Write::new(&mut txn, tables, self.may_wait, self.now_ms, keyspace);
-            write.add_created(created);
-            counted.extend(write.count_keys(self.counts)?);
-        }
+        let mut write = Write::new(&mut txn, tables, self.may_wait, self.now_ms, self.keyspace());
+        created.into_iter().for_each(|(keyspace, keys)| write.add_created(keyspace, keys));
+        let counted = write.count_keys(self.counts)?;
         self.commit(txn, counted)
     }
 

@@ -57,17 +57,13 @@ impl Reclaimer<'_> {
         let now_ms = shared.db.now_ms();
         let due = self.due(&txn, now_ms)?;
         let mut write = Write::new(&mut txn, tables, true, now_ms, 0);
-        let mut counted = Vec::new();
         for entry in &due {
             let Some((expires_at_ms, keyspace, key)) = split_expiry_key(entry) else {
                 tracing::warn!("an entry of the index of expiries is damaged, and left out");
                 write.txn.delete(&tables.expiry, entry)?;
                 continue;
             };
-            if write.keyspace != keyspace {
-                counted.extend(write.count_keys(&self.counts)?);
-                write.keyspace = keyspace;
-            }
+            write.keyspace = keyspace;
             match write.stored(key) {
                 Ok(Some(old)) if old.head.expires_at_ms == expires_at_ms => write.delete(key, &old)?,
                 Ok(_) => write.txn.delete(&tables.expiry, entry)?,
@@ -79,7 +75,7 @@ impl Reclaimer<'_> {
                 Err(stop) => return Err(stop),
             }
         }
-        counted.extend(write.count_keys(&self.counts)?);
+        let counted = write.count_keys(&self.counts)?;
         match txn.commit_numbered() {
             Ok(_) => {
                 counted.into_iter().for_each(|counted| self.counts.note(counted));
@@ -90,7 +86,7 @@ impl Reclaimer<'_> {
         }
     }
 
-    /// The first entries that are due, of all keyspaces; those of one together, so that each is counted once.
+    /// The first entries that are due, of all keyspaces.
     fn due(&self, txn: &Transaction, now_ms: u64) -> Result<Vec<Vec<u8>>, Stop> {
         let mut due = Vec::new();
         for entry in txn.range(&self.shared.model.tables.expiry, ..expiry_key(now_ms + 1, 0, b""))? {
@@ -102,7 +98,6 @@ impl Reclaimer<'_> {
                 break;
             }
         }
-        due.sort_by_key(|entry: &Vec<u8>| split_expiry_key(entry).map(|(_, keyspace, _)| keyspace));
         Ok(due)
     }
 }

@@ -109,6 +109,40 @@ fn keys_are_counted_deleted_and_typed() {
 }
 
 #[test]
+fn keys_are_renamed_copied_and_moved() {
+    talk(&[
+        ("SET a 1 EX 100", "OK"),
+        ("RENAME a b", "OK"),
+        ("TTL b", "100"),
+        ("RENAME a c", "-ERR no such key"),
+        ("SET c 3", "OK"),
+        ("RENAMENX b c", "0"),
+        ("RENAMENX b d", "1"),
+        ("COPY d e", "1"),
+        ("COPY d c", "0"),
+        ("COPY d c REPLACE", "1"),
+        ("MGET c d e", "[\"1\" \"1\" \"1\"]"),
+        ("COPY d d", "-ERR source and destination objects are the same"),
+        ("COPY d d DB 3", "1"),
+        ("MOVE e 3", "1"),
+        ("MOVE d 3", "0"),
+        ("MOVE d 0", "-ERR source and destination objects are the same"),
+        ("DBSIZE", "2"),
+        ("MULTI", "OK"),
+        ("COPY d f DB 3", "QUEUED"),
+        ("MOVE c 3", "QUEUED"),
+        ("RENAME d g", "QUEUED"),
+        ("DBSIZE", "QUEUED"),
+        ("EXEC", "[1 1 OK 1]"),
+        ("DBSIZE", "1"),
+        ("SELECT 3", "OK"),
+        ("DBSIZE", "4"),
+        ("TTL f", "100"),
+        ("EXISTS c d e f", "4"),
+    ]);
+}
+
+#[test]
 fn expiry_is_set_read_and_removed() {
     talk(&[
         ("SET a 1 EX 100", "OK"),

@@ -7,7 +7,7 @@ use fulgurite_resp::{Protocol, parse_i64};
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::session::{DATABASES, Replies};
+use crate::session::Replies;
 use crate::stop::{ErrorReply, Result};
 
 pub(super) fn ping(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -36,17 +36,6 @@ pub(super) fn reset(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     context.session.reset(config.password.is_none(), context.shared.durability());
     context.reply().simple(b"RESET");
     Ok(())
-}
-
-pub(super) fn select(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let number = parse_i64(&args[1]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
-    if i32::try_from(number).is_err() {
-        let message = "value is out of range, value must between -2147483648 and 2147483647";
-        return Err(ErrorReply::new("ERR", message).into());
-    }
-    let database = usize::try_from(number).ok().filter(|&database| database < DATABASES);
-    context.session.database = database.ok_or(ErrorReply::new("ERR", "DB index is out of range"))?;
-    context.ok()
 }
 
 /// Whether a user has this password. Without a configured one the default user has any.

@@ -5,6 +5,7 @@ use fulgurite_resp::parse_i64;
 use crate::args::Args;
 use crate::context::Context;
 use crate::model::Head;
+use crate::session::DATABASES;
 use crate::stop::{ErrorReply, Result};
 
 /// How a command gives a time of expiry.
@@ -221,6 +222,113 @@ pub(super) fn expiretime(context: &mut Context<'_>, args: &Args<'_>) -> Result<(
 
 pub(super) fn pexpiretime(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     reply_expiry(context, args, |at_ms, _| at_ms)
+}
+
+const NO_SUCH_KEY: ErrorReply = ErrorReply::new("ERR", "no such key");
+const SAME_OBJECTS: ErrorReply = ErrorReply::new("ERR", "source and destination objects are the same");
+
+pub(super) fn rename(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    move_key(context, &args[1], &args[2], true)?;
+    context.ok()
+}
+
+pub(super) fn renamenx(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let is_moved = move_key(context, &args[1], &args[2], false)?;
+    context.reply().integer(is_moved.into());
+    Ok(())
+}
+
+/// Gives a key another name, with its expiry. False if there is a key of that name, and it is not to be replaced.
+fn move_key(context: &mut Context<'_>, from: &[u8], to: &[u8], replaces: bool) -> Result<bool> {
+    context.write(|write| {
+        let stored = write.stored(from)?;
+        let old = stored.filter(|old| old.head.is_live(write.now_ms)).ok_or(NO_SUCH_KEY)?;
+        if from == to {
+            return Ok(replaces);
+        }
+        let other = write.stored(to)?;
+        if write.is_live(&other) && !replaces {
+            return Ok(false);
+        }
+        write.put(to, other.as_ref(), old.head, old.body())?;
+        write.delete(from, &old)?;
+        Ok(true)
+    })
+}
+
+/// The number of a database among the arguments.
+fn database_of(number: &[u8]) -> Result<usize> {
+    let number = parse_i64(number).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    if i32::try_from(number).is_err() {
+        let message = "value is out of range, value must between -2147483648 and 2147483647";
+        return Err(ErrorReply::new("ERR", message).into());
+    }
+    let database = usize::try_from(number).ok().filter(|&database| database < DATABASES);
+    Ok(database.ok_or(ErrorReply::new("ERR", "DB index is out of range"))?)
+}
+
+pub(super) fn select(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    context.session.database = database_of(&args[1])?;
+    context.ok()
+}
+
+/// `COPY source destination [DB database] [REPLACE]`
+pub(super) fn copy(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let (mut database, mut replaces, mut index) = (context.session.database, false, 3);
+    while index < args.len() {
+        if args.is(index, "replace") {
+            replaces = true;
+        } else if args.is(index, "db") && index + 1 < args.len() {
+            index += 1;
+            database = database_of(&args[index])?;
+        } else {
+            return Err(ErrorReply::SYNTAX.into());
+        }
+        index += 1;
+    }
+    let is_copied = copy_key(context, &args[1], &args[2], database, Copy { replaces, deletes: false })?;
+    context.reply().integer(is_copied.into());
+    Ok(())
+}
+
+pub(super) fn move_to(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let database = database_of(&args[2])?;
+    let is_moved = copy_key(context, &args[1], &args[1], database, Copy { replaces: false, deletes: true })?;
+    context.reply().integer(is_moved.into());
+    Ok(())
+}
+
+/// How a key is copied.
+#[derive(Clone, Copy)]
+struct Copy {
+    /// Also over another key.
+    replaces: bool,
+    /// And deleted where it was.
+    deletes: bool,
+}
+
+/// Copies a key into a database, with its expiry. False if there is none, or another key is there.
+fn copy_key(context: &mut Context<'_>, from: &[u8], to: &[u8], database: usize, how: Copy) -> Result<bool> {
+    if database == context.session.database && from == to {
+        return Err(SAME_OBJECTS.into());
+    }
+    let keyspace = context.model().keyspace(database);
+    context.write(|write| {
+        let stored = write.stored(from)?;
+        let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(false) };
+        let is_copied = write.in_keyspace(keyspace, |write| {
+            let other = write.stored(to)?;
+            if write.is_live(&other) && !how.replaces {
+                return Ok(false);
+            }
+            write.put(to, other.as_ref(), old.head, old.body())?;
+            Ok(true)
+        })?;
+        if is_copied && how.deletes {
+            write.delete(from, &old)?;
+        }
+        Ok(is_copied)
+    })
 }
 
 pub(super) fn dbsize(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {

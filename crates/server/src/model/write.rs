@@ -3,6 +3,7 @@
 use fulgurite::{Expiry, Transaction, Value};
 
 use fulgurite::limits::VALUE_BYTES_MAX;
+use smallvec::SmallVec;
 
 use super::counts::{Counted, Counts};
 use super::head::{Head, Kind};
@@ -11,6 +12,9 @@ use crate::stop::{ErrorReply, Result};
 
 /// The longest head.
 const HEAD_BYTES_MAX: usize = 9;
+
+/// Keys that were created, by keyspace.
+type Created = SmallVec<[(u32, i64); 1]>;
 
 /// A head record that was read.
 pub(crate) struct Old {
@@ -50,8 +54,8 @@ pub(crate) struct Write<'t> {
     pub may_wait: bool,
     pub now_ms: u64,
     pub keyspace: u32,
-    /// How many keys it created, less those that it deleted.
-    created: i64,
+    /// How many keys it created in each keyspace, less those that it deleted.
+    created: Created,
     /// Whether it wrote a key.
     has_put: bool,
 }
@@ -64,7 +68,7 @@ impl<'t> Write<'t> {
         now_ms: u64,
         keyspace: u32,
     ) -> Write<'t> {
-        Write { txn, tables, may_wait, now_ms, keyspace, created: 0, has_put: false }
+        Write { txn, tables, may_wait, now_ms, keyspace, created: Created::new(), has_put: false }
     }
 
     /// The head record of a key, also of one that has expired and is not reclaimed yet.
@@ -108,7 +112,7 @@ impl<'t> Write<'t> {
                 self.txn.put(&self.tables.expiry, &entry, b"")?;
             }
         }
-        self.created += i64::from(old.is_none());
+        self.add_created(self.keyspace, old.is_none().into());
         self.has_put = true;
         self.txn.put(&self.tables.heads, head_key(self.keyspace, key), record)?;
         Ok(())
@@ -127,7 +131,7 @@ impl<'t> Write<'t> {
     /// Deletes a key whose record was `old`.
     pub fn delete(&mut self, key: &[u8], old: &Old) -> Result<()> {
         self.drop_expiry(key, old.head.expires_at_ms)?;
-        self.created -= 1;
+        self.add_created(self.keyspace, -1);
         self.txn.delete(&self.tables.heads, head_key(self.keyspace, key))?;
         Ok(())
     }
@@ -139,28 +143,46 @@ impl<'t> Write<'t> {
         Ok(())
     }
 
-    /// How many keys it created, less those that it deleted.
-    pub fn created(&self) -> i64 {
-        self.created
+    /// Runs a step in another keyspace.
+    pub fn in_keyspace<T>(&mut self, keyspace: u32, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let own = std::mem::replace(&mut self.keyspace, keyspace);
+        let outcome = step(self);
+        self.keyspace = own;
+        outcome
     }
 
-    /// So many were created before.
-    pub fn add_created(&mut self, keys: i64) {
-        self.created += keys;
+    /// How many keys it created in each keyspace, less those that it deleted.
+    pub fn created(&self) -> &[(u32, i64)] {
+        &self.created
     }
 
-    /// Writes how many keys there are, if it created or deleted some; the thread notes that once the commit has happened.
-    pub fn count_keys(&mut self, counts: &Counts) -> Result<Option<Counted>> {
-        if self.created == 0 {
-            return Ok(None);
+    /// So many keys more are in a keyspace.
+    pub fn add_created(&mut self, keyspace: u32, keys: i64) {
+        match self.created.iter_mut().find(|(other, _)| *other == keyspace) {
+            Some((_, sum)) => *sum += keys,
+            None if keys != 0 => self.created.push((keyspace, keys)),
+            None => {}
         }
-        if self.created < 0 && !self.has_put {
+    }
+
+    /// Writes how many keys there are, where it created or deleted some; the thread notes that once the commit has happened.
+    pub fn count_keys(&mut self, counts: &Counts) -> Result<SmallVec<[Counted; 1]>> {
+        if !self.has_put && self.created.iter().all(|(_, keys)| *keys < 0) && !self.created.is_empty() {
             // Keys are deleted on a full disk, too, although their count is written.
             self.txn.set_makes_room();
         }
-        let counted = counts.after(self.keyspace, std::mem::take(&mut self.created));
-        let row = count_key(self.keyspace, counts.stripe);
-        self.txn.put(&self.tables.counts, row, counted.keys.to_le_bytes())?;
-        Ok(Some(counted))
+        let mut counted = SmallVec::new();
+        for (keyspace, created) in
+            std::mem::take(&mut self.created).into_iter().filter(|(_, keys)| *keys != 0)
+        {
+            let after = counts.after(keyspace, created);
+            self.txn.put(
+                &self.tables.counts,
+                count_key(keyspace, counts.stripe),
+                after.keys.to_le_bytes(),
+            )?;
+            counted.push(after);
+        }
+        Ok(counted)
     }
 }
