@@ -103,7 +103,7 @@ impl<'a> Context<'a> {
     pub fn find_at(&self, row: &[u8], at: Csn) -> Result<FoundHead> {
         let heads = &self.model().tables.heads;
         let found = if self.may_wait { heads.read_at(row, at)? } else { heads.try_read_at(row, at)? };
-        let old = found.value.map(Old::decode).transpose()?;
+        let old = found.value.map(|record| Old::decode(record, self.may_wait)).transpose()?;
         Ok(FoundHead { old, csn: found.csn, needs: found.needs })
     }
 
@@ -118,7 +118,7 @@ impl<'a> Context<'a> {
             let row = head_key(self.keyspace(), key);
             let heads = &self.model().tables.heads;
             let found = if self.may_wait { txn.get(heads, &row)? } else { txn.try_get(heads, &row)? };
-            let old = found.map(Old::decode).transpose()?;
+            let old = found.map(|record| Old::decode(record, self.may_wait)).transpose()?;
             all.push(old.filter(|old| old.head.is_live(self.now_ms)));
         }
         self.needs = self.needs.max(txn.needs());

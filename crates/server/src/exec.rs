@@ -1,6 +1,6 @@
 //! The transaction of `EXEC`, in which its commands run.
 
-use fulgurite::{Attempt, Csn, Error, Savepoint, Transaction};
+use fulgurite::{Attempt, Csn, Error, Missing, Savepoint, Transaction};
 
 use crate::context::Context;
 use crate::model::{Counted, Write};
@@ -52,9 +52,11 @@ impl Context<'_> {
         outcome
     }
 
-    /// How many keys the selected database has, also for the commands of `EXEC`. Reads counts from disk if they are not in memory,
-    /// which they are once a thread has written one.
+    /// How many keys the selected database has, also for the commands of `EXEC`. On a worker: counts may be on disk.
     pub fn count_keys(&mut self) -> Result<i64> {
+        if !self.may_wait {
+            return Err(Stop::Blocked(Missing::Node));
+        }
         let keyspace = self.keyspace();
         if let Some(exec) = &self.exec {
             let created =

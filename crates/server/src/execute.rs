@@ -26,6 +26,9 @@ pub(crate) enum Outcome {
     Close,
 }
 
+/// A command with more arguments than this runs on a worker: others would wait for it.
+pub(crate) const INLINE_ARGUMENTS_MAX: usize = 256;
+
 /// Runs a command, and appends its reply to `out`.
 pub(crate) fn execute(
     shared: &Shared,
@@ -35,6 +38,10 @@ pub(crate) fn execute(
     may_wait: bool,
     counts: &mut Counts,
 ) -> Outcome {
+    if !may_wait && args.len() > INLINE_ARGUMENTS_MAX {
+        shared.commands.hand_on_for_size();
+        return Outcome::Blocked;
+    }
     let start = out.len();
     let mut context = Context::new(shared, session, out, may_wait, counts);
     let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, args)));

@@ -1,5 +1,7 @@
 //! The state of a connection that commands read and change. It travels with a command that goes to a worker.
 
+use std::collections::BTreeMap;
+
 use fulgurite::{Csn, Durability};
 use fulgurite_resp::Protocol;
 
@@ -24,15 +26,16 @@ pub(crate) enum Replies {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Multi {
     pub commands: Vec<OwnedArgs>,
+    /// How many arguments they have, and how many bytes these take.
+    pub arguments: usize,
+    pub bytes: usize,
     /// A command was not well formed: `EXEC` discards all.
     pub is_broken: bool,
 }
 
-/// A key that `WATCH` named.
-#[derive(Clone, Debug)]
+/// The state of a key when `WATCH` named it.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    pub keyspace: u32,
-    pub key: Box<[u8]>,
     /// The last write to it then.
     pub csn: Csn,
     /// When it expires, in milliseconds; 0 if it does not, or did not exist.
@@ -57,7 +60,8 @@ pub(crate) struct Session {
     /// The connection is closed once its replies are sent.
     pub has_quit: bool,
     pub multi: Option<Multi>,
-    pub watched: Vec<Watched>,
+    /// By keyspace and key.
+    pub watched: BTreeMap<(u32, Box<[u8]>), Watched>,
 }
 
 impl Session {
@@ -74,7 +78,7 @@ impl Session {
             own: Csn::ZERO,
             has_quit: false,
             multi: None,
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
         }
     }
 

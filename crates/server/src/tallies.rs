@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 use fulgurite::Missing;
 
 /// What commands wait for that are handed to workers, as `INFO` names it.
-const REASONS: [&str; 7] = ["node", "value", "room", "merging", "chunks", "latch", "order"];
+const REASONS: [&str; 8] = ["node", "value", "room", "merging", "chunks", "latch", "order", "size"];
 
 /// Counts of the commands that were run.
 #[derive(Debug, Default)]
@@ -31,6 +31,11 @@ impl Tallies {
             _ => 6,
         };
         self.handed_on[index].fetch_add(1, Relaxed);
+    }
+
+    /// A command is handed to a worker because it is large.
+    pub fn hand_on_for_size(&self) {
+        self.handed_on[7].fetch_add(1, Relaxed);
     }
 
     /// Why commands were handed on, and how many.

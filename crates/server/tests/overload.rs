@@ -75,6 +75,39 @@ fn a_command_that_is_too_long_ends_its_connection() {
     assert_eq!(Client::connect(&server).ask("PING"), "PONG");
 }
 
+/// Neither a queue of commands without end, nor one that is merely long, nor a long value or many keys are a matter of the others.
+#[test]
+fn long_transactions_are_bounded_and_long_commands_run_elsewhere() {
+    let mut config = config();
+    config.query_bytes_max = 1 << 20;
+    let (_, _, server) = serve(config);
+    let mut client = Client::connect(&server);
+    let value = "v".repeat(60_000);
+    assert_eq!(client.ask("MULTI"), "OK");
+    let refused = (0..100).map(|_| client.ask(&format!("SET k {value}"))).find(|reply| reply != "QUEUED");
+    assert_eq!(refused.unwrap(), "-ERR the transaction is longer than query_bytes_max");
+    assert_eq!(client.ask("EXEC"), "-EXECABORT Transaction discarded because of previous errors.");
+    assert_eq!(client.ask("EXISTS k"), "0");
+    // Long ones are run, by workers.
+    let keys: Vec<String> = (0..1_000).map(|n| format!("k{n}")).collect();
+    let pairs: Vec<&str> = keys.iter().flat_map(|key| [key.as_str(), "1"]).collect();
+    assert_eq!(client.ask(&format!("MSET {}", pairs.join(" "))), "OK");
+    assert_eq!(client.ask(&format!("WATCH {} {}", keys.join(" "), keys.join(" "))), "OK");
+    assert_eq!(client.ask("MULTI"), "OK");
+    keys.iter().for_each(|key| assert_eq!(client.ask(&format!("INCR {key}")), "QUEUED"));
+    assert!(client.ask("EXEC").ends_with(" 2 2 2]"));
+    assert_eq!(client.ask(&format!("SET long {}", "v".repeat(500_000))), "OK");
+    assert_eq!(client.ask("STRLEN long"), "500000");
+    let reasons = client.ask("INFO commandstats");
+    let count = |reason: &str| {
+        let line = format!("fulgurite_handed_on_for_{reason}:");
+        let rest = reasons.split(&line).nth(1).unwrap();
+        rest.split(|end: char| !end.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(count("size"), 2, "MSET and WATCH");
+    assert!(count("chunks") >= 1 && count("value") >= 1, "EXEC; STRLEN");
+}
+
 /// A web page may have a browser send this to a server on its own machine.
 #[test]
 fn an_http_request_ends_its_connection() {

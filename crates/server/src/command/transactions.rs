@@ -5,6 +5,7 @@ use fulgurite::{Csn, Missing};
 use super::{Command, find};
 use crate::args::{Args, OwnedArgs};
 use crate::context::Context;
+use crate::execute::INLINE_ARGUMENTS_MAX;
 use crate::model::head_key;
 use crate::session::{Multi, Watched};
 use crate::stop::{ErrorReply, Result, Stop};
@@ -21,7 +22,14 @@ pub(super) fn is_queued(context: &Context<'_>, command: Option<&Command>) -> boo
 pub(super) fn queue(context: &mut Context<'_>, args: &Args<'_>, checked: Result<()>) -> Result<()> {
     checked?;
     let multi = context.session.multi.as_mut().expect("a transaction is being queued");
-    multi.commands.push(OwnedArgs::copy(args));
+    let args = OwnedArgs::copy(args);
+    multi.arguments += args.args().len();
+    multi.bytes += args.bytes();
+    if multi.bytes > context.shared.config.query_bytes_max {
+        *multi = Multi { is_broken: true, ..Multi::default() };
+        return Err(ErrorReply::new("ERR", "the transaction is longer than query_bytes_max").into());
+    }
+    multi.commands.push(args);
     context.reply().simple(b"QUEUED");
     Ok(())
 }
@@ -50,15 +58,15 @@ pub(super) fn watch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let keyspace = context.keyspace();
     // The connection's reads begin there from now on: one that did not see what is watched would miss a write before it.
     let at = context.shared.db.visible_csn();
-    let mut watched = Vec::with_capacity(args.len() - 1);
+    let mut watched = Vec::new();
     for key in args.from(1) {
-        let is_known = |known: &Watched| known.keyspace == keyspace && *known.key == **key;
-        if !context.session.watched.iter().chain(&watched).any(is_known) {
-            let (csn, expires_at_ms) = last_write(context, keyspace, key, at)?;
-            watched.push(Watched { keyspace, key: (*key).into(), csn, expires_at_ms });
-        }
+        let (csn, expires_at_ms) = last_write(context, keyspace, key, at)?;
+        watched.push(((keyspace, Box::from(*key)), Watched { csn, expires_at_ms }));
     }
-    context.session.watched.append(&mut watched);
+    for (key, state) in watched {
+        // One that is watched already stays as it was then.
+        context.session.watched.entry(key).or_insert(state);
+    }
     context.session.own = context.session.own.max(at);
     context.ok()
 }
@@ -78,8 +86,8 @@ fn last_write(context: &mut Context<'_>, keyspace: u32, key: &[u8], at: Csn) -> 
 }
 
 /// Whether a watched key was written, or has expired, since.
-fn has_changed(context: &mut Context<'_>, watched: &Watched) -> Result<bool> {
-    let row = head_key(watched.keyspace, &watched.key);
+fn has_changed(context: &mut Context<'_>, keyspace: u32, key: &[u8], watched: Watched) -> Result<bool> {
+    let row = head_key(keyspace, key);
     let at = context.shared.db.visible_csn();
     let found = context.find_at(&row, at)?;
     // A smaller number: it was deleted, and the delete was pruned.
@@ -100,7 +108,13 @@ pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
         return Err(ErrorReply::new("EXECABORT", "Transaction discarded because of previous errors.").into());
     }
     let before = context.session.clone();
-    match exec_until_it_commits(context, &multi) {
+    let is_large = multi.arguments + before.watched.len() > INLINE_ARGUMENTS_MAX;
+    let ran = if is_large && !context.may_wait {
+        Err(Stop::Blocked(Missing::Chunks))
+    } else {
+        exec_until_it_commits(context, &multi)
+    };
+    match ran {
         Err(Stop::Blocked(missing)) => {
             // It runs again, from the beginning.
             *context.session = before;
@@ -168,11 +182,11 @@ fn exec_once(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
 
 /// False if a watched key has changed.
 fn run_commands(context: &mut Context<'_>, multi: &Multi) -> Result<bool> {
-    for watched in context.session.watched.clone() {
-        if has_changed(context, &watched)? {
+    for ((keyspace, key), watched) in context.session.watched.clone() {
+        if has_changed(context, keyspace, &key, watched)? {
             return Ok(false);
         }
-        context.guard_in_exec(watched.keyspace, &watched.key)?;
+        context.guard_in_exec(keyspace, &key)?;
     }
     context.reply().array(multi.commands.len());
     for command in &multi.commands {

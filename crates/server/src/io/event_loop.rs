@@ -323,10 +323,12 @@ impl IoThread {
         let waiting = self.waiting.take_all();
         tracing::error!(%error, connections = waiting.len(), "commits on their way are lost or not, and their connections are closed");
         for token in waiting {
-            if let Some(connection) = &mut self.connections[token] {
-                connection.is_waiting = false;
+            // The token may be another connection's by now, which does not wait.
+            if let Some(connection) = &mut self.connections[token]
+                && std::mem::take(&mut connection.is_waiting)
+            {
+                self.close(token);
             }
-            self.close(token);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A transaction of a command that writes.
 
-use fulgurite::{Expiry, Transaction, Value};
+use fulgurite::{Expiry, Missing, Transaction, Value};
 
 use fulgurite::limits::VALUE_BYTES_MAX;
 use smallvec::SmallVec;
@@ -8,7 +8,10 @@ use smallvec::SmallVec;
 use super::counts::{Counted, Counts};
 use super::head::{Head, Kind};
 use super::tables::{Tables, count_key, expiry_key, head_key};
-use crate::stop::{ErrorReply, Result};
+use crate::stop::{ErrorReply, Result, Stop};
+
+/// An I/O thread does not run commands with longer values.
+const INLINE_VALUE_BYTES_MAX: usize = 256 << 10;
 
 /// The longest head.
 const HEAD_BYTES_MAX: usize = 9;
@@ -36,8 +39,12 @@ impl Old {
         }
     }
 
-    /// A head record that was found.
-    pub fn decode(record: Value) -> Result<Old> {
+    /// A head record that was found. One with a long value is left to threads that may wait, although it is in memory: what a command
+    /// does with it takes as long as it is.
+    pub fn decode(record: Value, may_wait: bool) -> Result<Old> {
+        if !may_wait && record.len() > INLINE_VALUE_BYTES_MAX {
+            return Err(Stop::Blocked(Missing::Value));
+        }
         let (head, body) = Head::decode(&record).ok_or_else(|| {
             ErrorReply::new("ERR", "the record of the key is damaged: run `fulgurite check`")
         })?;
@@ -79,7 +86,9 @@ impl<'t> Write<'t> {
         } else {
             self.txn.try_get_for_update(&self.tables.heads, &row)?
         };
-        let Some(old) = found.map(Old::decode).transpose()? else { return Ok(None) };
+        let Some(old) = found.map(|record| Old::decode(record, self.may_wait)).transpose()? else {
+            return Ok(None);
+        };
         if old.head.expires_at_ms != 0 && old.head.is_live(self.now_ms) {
             let expiry = Expiry::at_unix_ms(old.head.expires_at_ms);
             self.txn.commit_before(&self.tables.heads, &row, expiry)?;
