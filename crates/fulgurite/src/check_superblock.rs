@@ -30,7 +30,7 @@ impl CheckReport {
         // Under the lock: no checkpoint frees the segments of this record meanwhile.
         let checkpoint = superblock.current().checkpoint;
         if !checkpoint.is_null() {
-            match record::read(&engine.log, checkpoint) {
+            match record::read(&*engine.log, checkpoint) {
                 Ok(_) => {}
                 Err(Error::Damaged(damage)) => self.problem(damage.to_string()),
                 Err(error) => return Err(error),

@@ -1,6 +1,9 @@
 //! The bulk stream: large records, synced on demand, never scanned by recovery.
 
+mod closed;
 mod long_record;
+
+pub use closed::{ClosedLog, ReadBulk};
 
 use crate::error::LogError;
 use crate::format::{
@@ -12,7 +15,8 @@ use crate::segments::{SEALED, Segment, Segments, Stream};
 use crate::shared::Shared;
 use crate::stats::add;
 use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, DatabaseId, Lsn};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -347,7 +351,7 @@ pub struct BulkRecord {
 const MANY_CHUNK_BYTES: u64 = 64 << 20;
 
 /// How many bytes the first read of a record takes: most nodes fit.
-const READ_AHEAD_BYTES: u32 = 8 * 1024;
+pub(crate) const READ_AHEAD_BYTES: u32 = 8 * 1024;
 
 impl Log {
     /// Appends a record, its body given in pieces, and returns its LSN. The record stays in memory until some
@@ -445,28 +449,41 @@ impl Log {
     /// [`LogError::Damaged`] if there is no such record or no such segment.
     pub fn read_bulk(&self, lsn: Lsn) -> Result<BulkRecord, LogError> {
         let segment = self.segments.segment_of(lsn)?;
-        let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);
-        let ahead = READ_AHEAD_BYTES.min(segment.bytes.saturating_sub(lsn.offset()));
-        let mut bytes = match self.read_bulk_buffer(&segment, lsn, BULK_HEADER_BYTES) {
+        let room = segment.room(lsn.offset());
+        let first = match self.read_bulk_buffer(&segment, lsn, BULK_HEADER_BYTES) {
             Some(header) => header,
-            None => self.segments.read(&segment, lsn.offset(), ahead)?,
+            None => self.segments.read(&segment, lsn.offset(), READ_AHEAD_BYTES.min(room))?,
         };
-        let header = BulkHeader::decode(&bytes, lsn).map_err(|error| damaged(error.to_string()))?;
-        let bytes_max = segment.room(lsn.offset());
-        if header.body_bytes > bytes_max.saturating_sub(BULK_HEADER_BYTES) {
-            return Err(damaged("the record is longer than its segment".into()));
-        }
-        let whole = BULK_HEADER_BYTES + header.body_bytes;
-        if (bytes.len() as u32) < whole {
-            let have = bytes.len() as u32;
-            bytes.extend(self.read_bytes(lsn.advance(have), whole - have)?);
-        }
-        bytes.truncate(whole as usize);
-        let (head, body) = bytes.split_at(BULK_HEADER_BYTES as usize);
-        header.check(self.bulk.shared.database, head, body).map_err(|error| damaged(error.to_string()))?;
-        bytes.drain(..BULK_HEADER_BYTES as usize);
-        Ok(BulkRecord { kind: header.kind, body: bytes })
+        let rest = |from: Lsn, len| self.read_bytes(from, len);
+        read_record(self.bulk.shared.database, &segment.path, lsn, room, first, rest)
     }
+}
+
+/// Verifies the record at `lsn` that begins with the bytes `first`, and reads what they lack of it.
+pub(crate) fn read_record(
+    database: DatabaseId,
+    path: &Path,
+    lsn: Lsn,
+    room: u32,
+    first: Vec<u8>,
+    rest: impl FnOnce(Lsn, u32) -> Result<Vec<u8>, LogError>,
+) -> Result<BulkRecord, LogError> {
+    let damaged = |what: String| LogError::damaged(path, lsn.offset().into(), None, what);
+    let mut bytes = first;
+    let header = BulkHeader::decode(&bytes, lsn).map_err(|error| damaged(error.to_string()))?;
+    if header.body_bytes > room.saturating_sub(BULK_HEADER_BYTES) {
+        return Err(damaged("the record is longer than its segment".into()));
+    }
+    let whole = BULK_HEADER_BYTES + header.body_bytes;
+    let have = bytes.len() as u32;
+    if have < whole {
+        bytes.extend(rest(lsn.advance(have), whole - have)?);
+    }
+    bytes.truncate(whole as usize);
+    let (head, body) = bytes.split_at(BULK_HEADER_BYTES as usize);
+    header.check(database, head, body).map_err(|error| damaged(error.to_string()))?;
+    bytes.drain(..BULK_HEADER_BYTES as usize);
+    Ok(BulkRecord { kind: header.kind, body: bytes })
 }
 
 const _: () = assert!(GROUP_HEADER_BYTES.is_multiple_of(crate::format::GROUP_ALIGN));

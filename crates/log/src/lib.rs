@@ -92,7 +92,7 @@ mod stats;
 mod stream;
 mod threads;
 
-pub use bulk_stream::{Apart, BULK_BUFFERS_BYTES, BulkPosition, BulkRecord};
+pub use bulk_stream::{Apart, BULK_BUFFERS_BYTES, BulkPosition, BulkRecord, ClosedLog, ReadBulk};
 pub use commit_log::CommitLog;
 pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};

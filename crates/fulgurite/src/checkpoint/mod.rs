@@ -586,7 +586,7 @@ impl Checkpointer {
         };
         let written = self.chain.write(log, room.is_short(), record_of)?;
         if cfg!(debug_assertions) {
-            let read = record::read(log, written.placed.lsn)?.record;
+            let read = record::read(&**log, written.placed.lsn)?.record;
             assert_eq!(read, record_of(None), "INV-CKPT-7: a record and its base are a full record");
         }
         Ok(written)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_index::DATA_ACCOUNT;
 use fulgurite_index::range_delete::RangeDelete;
-use fulgurite_log::{BulkKind, Log};
+use fulgurite_log::{BulkKind, Log, ReadBulk};
 use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, Reader, TableId, Writer, crc32c, limits};
 
 use crate::error::OrError;
@@ -212,7 +212,7 @@ pub(super) fn append(log: &Log, bytes: &[u8]) -> Result<Placed> {
 }
 
 /// Reads the checkpoint whose index is at `lsn`: its record, and the one on which it is based.
-pub(crate) fn read(log: &Log, lsn: Lsn) -> Result<ReadRecord> {
+pub(crate) fn read(log: &dyn ReadBulk, lsn: Lsn) -> Result<ReadRecord> {
     let (record, placed) = read_one(log, lsn)?;
     let increment = match record {
         Record::Full(record) => return Ok(ReadRecord { record, base: placed, increment: None }),
@@ -228,7 +228,7 @@ pub(crate) fn read(log: &Log, lsn: Lsn) -> Result<ReadRecord> {
     Ok(ReadRecord { record, base, increment: Some((placed, earlier_bytes, named)) })
 }
 
-fn read_one(log: &Log, lsn: Lsn) -> Result<(Record, Placed)> {
+fn read_one(log: &dyn ReadBulk, lsn: Lsn) -> Result<(Record, Placed)> {
     let damaged_at = |what: String| Error::of_log(log.damage_at(lsn, what));
     let damaged = |error: DecodeError| damaged_at(format!("the checkpoint: {error}"));
     let index = read_chunk(log, lsn)?;
@@ -258,7 +258,7 @@ fn encode_index(bytes: &[u8], chunks: &[Lsn]) -> Vec<u8> {
     index
 }
 
-fn read_chunk(log: &Log, lsn: Lsn) -> Result<Vec<u8>> {
+fn read_chunk(log: &dyn ReadBulk, lsn: Lsn) -> Result<Vec<u8>> {
     let record = log.read_bulk(lsn).or_error()?;
     if record.kind != BulkKind::Checkpoint {
         let what = format!("the record is a {:?}, not a checkpoint", record.kind);

@@ -26,7 +26,7 @@ fn options() -> Options {
 /// The record of the last checkpoint.
 fn last_record(db: &Database) -> ReadRecord {
     let superblock = db.engine().superblock.lock();
-    record::read(&db.engine().log, superblock.current().checkpoint).unwrap()
+    record::read(&*db.engine().log, superblock.current().checkpoint).unwrap()
 }
 
 /// The records that both copies of the superblock name, and those on which they are based, are in segments that stay.
@@ -34,7 +34,7 @@ fn check_segments(db: &Database) {
     let copies: Vec<Lsn> = db.engine().superblock.lock().copies().map(|copy| copy.checkpoint).collect();
     for lsn in copies.into_iter().filter(|lsn| !lsn.is_null()) {
         let space = db.engine().space.lock();
-        for segment in record::read(&db.engine().log, lsn).unwrap().segments() {
+        for segment in record::read(&*db.engine().log, lsn).unwrap().segments() {
             assert!(space.accounts.is_in_a_copy(segment), "INV-CKPT-7: segment {segment}");
         }
     }

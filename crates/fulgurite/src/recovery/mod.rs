@@ -3,7 +3,8 @@
 //! Opening
 //! 1. locks the directory;
 //! 2. reads the superblock, or creates the database;
-//! 3. recovers the log: collects the frames above the last checkpoint, and begins an epoch;
+//! 3. reads the last checkpoint's record; recovers the log: looks for the segments that the record refers to, collects the frames above
+//!    it, and begins an epoch;
 //! 4. restores the tables of that checkpoint, and applies the collected frames to them (all, or a first batch);
 //! 5. writes the superblock of this life, with the new epoch. A crash before that is harmless: the old superblock names
 //!    an older epoch, and the chain of the log leads from the new one to the replay point;
@@ -17,12 +18,11 @@ pub(crate) mod directory;
 mod replay;
 mod tables;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use fulgurite_env::{Dir, Env, Lock, OpenOptions};
-use fulgurite_log::{Durability, Log, LogOptions, RecoveryReport, ReplayFrom};
+use fulgurite_env::{Dir, Env, Lock};
+use fulgurite_log::{ClosedLog, Durability, Log, LogOptions, RecoveryReport, ReplayFrom};
 use fulgurite_types::{Csn, DiskReads, Epoch, Lsn, TableId};
 use parking_lot::Mutex;
 
@@ -154,11 +154,10 @@ fn recover(
     let no_barrier_refusal = refuse_no_barrier(home, options, &superblock)?;
     let log_options = log_options(options, no_barrier_refusal.is_none());
     let mut replay = Replay::new(options, budget, progress);
-    let (log, report) = open_log(env, home, current, log_options, &mut replay)?;
+    let (log, report, checkpoint) = open_log(env, home, current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
-    let restored = restore(&log, current, options, &spills, replay)?;
-    check_segments(home, &log, &restored.accounts)?;
+    let restored = restore(&log, checkpoint, options, &spills, replay)?;
     Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, budget })
 }
 
@@ -320,14 +319,14 @@ fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
     }
 }
 
-/// Creates the log of a new database, or recovers that of an existing one.
+/// Creates the log of a new database, or recovers that of an existing one. Returns the last checkpoint's record, too.
 fn open_log(
     env: &Arc<dyn Env>,
     home: &dyn Dir,
     current: &Superblock,
     options: LogOptions,
     replay: &mut Replay<'_>,
-) -> Result<(Arc<Log>, RecoveryReport)> {
+) -> Result<(Arc<Log>, RecoveryReport, ReadRecord)> {
     if current.epoch == FIRST_EPOCH && is_without_epoch(home)? {
         if options.read_only {
             let found = "its creation was cut off: open it for writing, which begins it again".to_string();
@@ -337,41 +336,39 @@ fn open_log(
         let dir = create_log_dir(home)?;
         let log = Log::create_in(env.clone(), &dir, current.id, options).or_error()?;
         let report = RecoveryReport { epoch: log.epoch(), ..RecoveryReport::default() };
-        return Ok((log, report));
+        return Ok((log, report, ReadRecord::default()));
     }
     let dir = open_log_dir(home)?.ok_or_else(|| {
         let path = home.path().join(LOG_NAME);
         Error::from(Damage::new("it is missing, and the superblock knows commits in it").in_file(path))
     })?;
+    let checkpoint = if current.checkpoint.is_null() {
+        ReadRecord::default()
+    } else {
+        record::read(&ClosedLog::new(&*dir, current.id), current.checkpoint)?
+    };
+    let live = checkpoint.record.tables.values().flat_map(|table| table.accounts.keys().copied());
     let from = ReplayFrom {
         lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
         csn: current.covered,
         epoch: current.epoch,
         durable_csn: current.durable,
         closed_at: (!current.closed_at.is_null()).then_some(current.closed_at),
-        must_exist: if current.checkpoint.is_null() {
-            Vec::new()
-        } else {
-            vec![current.checkpoint.segment()]
-        },
+        must_exist: checkpoint.segments().into_iter().chain(live).collect(),
         up_to: None,
     };
-    Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()
+    let (log, report) = Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()?;
+    Ok((log, report, checkpoint))
 }
 
 /// The catalog and the tables of the checkpoint, with the replayed commits applied, and the accounts.
 fn restore(
     log: &Arc<Log>,
-    current: &Superblock,
+    read: ReadRecord,
     options: &Options,
     spills: &SpillPins,
     replay: Replay<'_>,
 ) -> Result<Restored> {
-    let read = if current.checkpoint.is_null() {
-        ReadRecord::default()
-    } else {
-        record::read(log, current.checkpoint)?
-    };
     let record = &read.record;
     let root = record.tables.get(&TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
     let disk_reads = Arc::new(DiskReads::default());
@@ -387,19 +384,4 @@ fn restore(
         chain.note(id);
     }
     Ok(Restored { tables: catalog, accounts, chain, lists, rest, disk_reads })
-}
-
-/// Fails if a segment with live bytes is missing, or so short or damaged that the log did not take it.
-fn check_segments(home: &dyn Dir, log: &Log, accounts: &Accounts) -> Result<()> {
-    let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
-    let Some(number) = accounts.segments().find(|number| !present.contains(number)) else { return Ok(()) };
-    let name = format!("{number:010}.seg");
-    let file = home.path().join(LOG_NAME).join(&name);
-    let what = match home.open_dir(LOG_NAME).and_then(|dir| dir.open(&name, OpenOptions::Read)) {
-        Ok(_) => "is cut short, or its first block is damaged",
-        Err(_) => "is missing",
-    };
-    let live = accounts.live_in(number);
-    let what = format!("it {what}, and the checkpoint has {live} live bytes in it");
-    Err(Damage::new(what).in_file(file).into())
 }

@@ -322,11 +322,6 @@ impl Accounts {
         self.charge();
     }
 
-    /// The segments with live bytes as of the current checkpoint.
-    pub fn segments(&self) -> impl Iterator<Item = u32> + '_ {
-        self.current.live.0.keys().copied()
-    }
-
     /// All live bytes.
     pub fn live_bytes(&self) -> u64 {
         self.current.live.0.values().sum::<i64>().max(0) as u64
@@ -339,6 +334,7 @@ impl Accounts {
     }
 
     /// The live bytes of a segment as of the current checkpoint.
+    #[cfg(test)]
     pub fn live_in(&self, segment: u32) -> u64 {
         self.current.live.of(segment).max(0) as u64
     }

@@ -21,6 +21,7 @@ use crate::stream::groups::AppendPoint;
 use crate::stream::watermarks::{ReplayIndex, Tip};
 use fulgurite_env::{Dir, Env};
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -56,8 +57,9 @@ pub struct ReplayFrom {
     /// Where that epoch ended, if it was closed cleanly with everything durable: recovery ignores what follows, and
     /// makes nothing durable again.
     pub closed_at: Option<Lsn>,
-    /// Segments that the checkpoint refers to.
-    pub must_exist: Vec<u32>,
+    /// Segments that the checkpoint refers to: those of its record, and those with live bytes. If one is missing, opening fails;
+    /// none is taken for one that was never used.
+    pub must_exist: BTreeSet<u32>,
     /// Frames after this CSN are cut off, on purpose.
     pub up_to: Option<Csn>,
 }

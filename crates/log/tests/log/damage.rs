@@ -3,7 +3,7 @@
 use crate::support::*;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{GroupKind, LogError, ReplayFrom, ScanItem, scan_segment};
+use fulgurite_log::{BulkKind, ClosedLog, GroupKind, LogError, ReadBulk, ReplayFrom, ScanItem, scan_segment};
 use fulgurite_types::{Csn, Epoch, Lsn};
 use std::sync::Arc;
 
@@ -119,9 +119,38 @@ fn a_missing_or_truncated_or_headless_segment_is_reported() {
 #[test]
 fn what_the_checkpoint_names_must_exist() {
     let env = closed(3);
-    let from = ReplayFrom { must_exist: vec![77], ..ReplayFrom::beginning() };
+    let from = ReplayFrom { must_exist: [77].into(), ..ReplayFrom::beginning() };
     let damage = damage(open(&env, &from));
     assert_eq!(damage.path, segment_path(77));
+}
+
+/// A record of several blocks that lost the one with its header looks like a segment that was never used.
+#[test]
+fn what_the_checkpoint_names_is_not_taken_for_unused() {
+    let env = SimEnv::new(3);
+    let log = create(&env);
+    commit(&log, b"before").expect("nothing fails");
+    let body = vec![7; 9000];
+    let lsn = log.append_bulk(BulkKind::Checkpoint, &[&body]).expect("there is room");
+    log.sync_bulk().expect("nothing fails");
+    log.close().expect("nothing fails");
+    drop(log);
+    let env = env.crash(CrashKind::PowerCut, 1);
+    let dir = env.disk().open_dir(dir()).expect("it is there");
+    let closed = ClosedLog::new(&*dir, ID);
+    assert_eq!(closed.read_bulk(lsn).expect("it is there").body, body);
+    let path = segment_path(lsn.segment());
+    let mut bytes = env.read_raw(&path).expect("it is there");
+    bytes[4096..8192].fill(0);
+    env.write_raw(&path, &bytes).expect("it is there");
+    let LogError::Damaged(found) = closed.read_bulk(lsn).expect_err("its header is gone") else { panic!() };
+    assert_eq!((&found.path, found.offset), (&path, lsn.offset().into()));
+    let named = ReplayFrom { must_exist: [lsn.segment()].into(), ..ReplayFrom::beginning() };
+    for (from, stays) in [(named, true), (ReplayFrom::beginning(), false)] {
+        let env = env.crash(CrashKind::PowerCut, 1);
+        open(&env, &from).expect("the commit stream is whole");
+        assert_eq!(env.read_raw(&path).is_ok_and(|now| now == bytes), stays);
+    }
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn a_broken_segment_before_the_replay_point_matters_only_if_it_is_named() {
     };
     drop(log);
     env.corrupt(&segment_path(1), 0, |byte| *byte ^= 1).expect("there");
-    let named = ReplayFrom { must_exist: vec![1], ..from.clone() };
+    let named = ReplayFrom { must_exist: [1].into(), ..from.clone() };
     assert!(matches!(open(&env, &named), Err(LogError::Damaged(_))));
     let (_, report, _) = open(&env, &from).expect("it is not needed");
     assert_eq!(report.last_csn, Csn(5));

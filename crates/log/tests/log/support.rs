@@ -7,7 +7,7 @@ use fulgurite_log::{
     RecoveryReport, RecoverySink, ReplayFrom, Reservation, SpillId, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, crc32c};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -243,7 +243,7 @@ impl World {
             epoch: log.epoch(),
             durable_csn: csn,
             closed_at: None,
-            must_exist: Vec::new(),
+            must_exist: BTreeSet::new(),
             up_to: None,
         };
         log.drop_before(csn);
