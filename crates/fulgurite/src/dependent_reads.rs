@@ -29,7 +29,7 @@ use crate::engine::Engine;
 use crate::error::OrError;
 use crate::expiry::moment_of;
 use crate::write_set::check_key;
-use crate::{Error, Missing, Result, Snapshot, Table, Transaction, Value};
+use crate::{Database, Error, Missing, Result, Snapshot, Table, Transaction, Value};
 
 /// What a read found, and what it depends on: [`Table::read_at`].
 #[derive(Clone, Debug)]
@@ -153,15 +153,7 @@ impl Table {
     fn last_write(&self, key: &[u8], own: Csn, io: Io) -> Result<LastWrite> {
         let hash = hash_key(self.state.id, key);
         let Engine { pipeline, reads, hooks, .. } = &**self.engine.engine();
-        let own = own.min(pipeline.newest());
-        if own > pipeline.visible() {
-            if io == Io::MemoryOnly {
-                return Err(Error::WouldBlock(Missing::Order));
-            }
-            if !pipeline.wait_visible(own) {
-                return Err(pipeline.check_log().err().unwrap_or(Error::Closed));
-            }
-        }
+        let own = self.engine.see(own, io)?;
         // It never falls, and is never below the horizon, as a snapshot needs it (INV-TXN-1).
         let read_csn = || pipeline.read_csn().max(own.min(pipeline.visible()));
         let at = read_csn();
@@ -300,7 +292,73 @@ impl Transaction {
     }
 }
 
+impl Database {
+    /// A snapshot of now that also sees all commits up to `at`: the number of a commit of the caller that is not durable yet
+    /// ([`Numbered::csn`](crate::Numbered::csn)). Waits until it is visible, microseconds; a number that no commit has yet counts
+    /// as the newest. [`Snapshot::needs`] says what has to be durable before what was read in it may leave the process.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Poisoned`]: the commit never becomes visible.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let users = db.table("users")?;
+    /// let mut txn = db.begin();
+    /// txn.put(&users, "alice", "1")?;
+    /// let ticket = txn.commit_deferred()?;                // visible, not durable yet
+    /// let snapshot = db.snapshot_at(ticket.csn())?;
+    /// assert_eq!(snapshot.get(&users, "alice")?.unwrap(), "1");
+    /// db.wait_durable(snapshot.needs())?;                 // now it may leave the process
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn snapshot_at(&self, at: Csn) -> Result<Snapshot> {
+        self.snapshot_with(at, Io::Allowed)
+    }
+
+    /// Like [`Database::snapshot_at`], but [`Error::WouldBlock`] instead of a wait.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] with [`Missing::Order`] if `at` is not visible yet.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let written = db.table("users")?.put("alice", "1")?;
+    /// assert!(db.try_snapshot_at(written.csn)?.csn() >= written.csn);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_snapshot_at(&self, at: Csn) -> Result<Snapshot> {
+        self.snapshot_with(at, Io::MemoryOnly)
+    }
+
+    fn snapshot_with(&self, at: Csn, io: Io) -> Result<Snapshot> {
+        let engine = self.engine();
+        let own = engine.see(at, io)?;
+        let pipeline = &engine.pipeline;
+        Ok(Snapshot::take_at(self.handle(), || pipeline.read_csn().max(own.min(pipeline.visible()))))
+    }
+}
+
 impl Engine {
+    /// Waits until `own` is visible, or fails if the caller does not wait. Returns it, or the newest commit if it is above that.
+    fn see(&self, own: Csn, io: Io) -> Result<Csn> {
+        let own = own.min(self.pipeline.newest());
+        if own > self.pipeline.visible() {
+            if io == Io::MemoryOnly {
+                return Err(Error::WouldBlock(Missing::Order));
+            }
+            if !self.pipeline.wait_visible(own) {
+                return Err(self.pipeline.check_log().err().unwrap_or(Error::Closed));
+            }
+        }
+        Ok(own)
+    }
+
     /// The commit that has to be durable before a result may leave the process that depends on the visible commit `csn`, or on
     /// any at or below it (INV-TXN-17). Called after the look-up.
     pub fn needs(&self, csn: Csn) -> Csn {

@@ -165,7 +165,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::WrongDatabase`](crate::Error::WrongDatabase), [`Error::KeyTooLong`](crate::Error::KeyTooLong).
     pub fn commit_before(
-        &mut self,
+        &self,
         table: &Table,
         key: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,

@@ -41,7 +41,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(engine: &Handle) -> Snapshot {
-        let guard = engine.reads.ending_snapshot(|| engine.pipeline.read_csn());
+        Snapshot::take_at(engine, || engine.pipeline.read_csn())
+    }
+
+    /// `csn` never falls, and is never below the horizon (INV-TXN-1).
+    pub(crate) fn take_at(engine: &Handle, csn: impl Fn() -> Csn) -> Snapshot {
+        let guard = engine.reads.ending_snapshot(csn);
         Snapshot { engine: engine.clone(), guard: Arc::new(guard) }
     }
 
