@@ -1,9 +1,11 @@
 //! The arguments of a command: slices of the input, or of a copy that goes to a worker.
 
-use std::ops::Index;
+use std::ops::{Index, RangeInclusive};
 
-use fulgurite_resp::Arguments;
+use fulgurite_resp::{Arguments, parse_i64};
 use smallvec::SmallVec;
+
+use crate::stop::{ErrorReply, Result};
 
 /// The arguments of a command, its name included.
 pub(crate) struct Args<'a>(SmallVec<[&'a [u8]; 8]>);
@@ -42,6 +44,17 @@ impl Index<usize> for Args<'_> {
     fn index(&self, index: usize) -> &[u8] {
         self.0[index]
     }
+}
+
+/// An integer of a range, with Redis's errors.
+pub(crate) fn parse_within(argument: &[u8], range: RangeInclusive<i64>) -> Result<i64> {
+    let number = parse_i64(argument).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    if range.contains(&number) {
+        return Ok(number);
+    }
+    let (min, max) = range.into_inner();
+    let message = format!("value is out of range, value must between {min} and {max}");
+    Err(ErrorReply { code: "ERR", message: message.into() }.into())
 }
 
 /// A copy of the arguments of a command. It takes about as much memory as they do.

@@ -2,9 +2,11 @@
 
 use fulgurite::{Csn, Missing, Numbered, Transaction};
 use fulgurite_resp::Encoder;
+use parking_lot::MutexGuard;
 
 use crate::exec::Exec;
-use crate::model::{Counts, Model, Old, Write, head_key};
+use crate::model::{Collection, Counts, KeyspaceMap, Kind, Model, Old, Source, View, Write, head_key};
+use crate::random::Random;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::{ErrorReply, Result, Stop};
@@ -29,6 +31,10 @@ pub(crate) struct Context<'a> {
     out: &'a mut Vec<u8>,
     /// The transaction of `EXEC`, while its commands run.
     pub(crate) exec: Option<Exec>,
+    /// The keyspace of each database for this command.
+    pub keyspaces: KeyspaceMap,
+    /// The lock of the keyspaces, and what to install once the transaction is durable.
+    pub(crate) changing: Option<(MutexGuard<'a, ()>, Vec<(usize, u32)>)>,
 }
 
 /// The last write to a key.
@@ -45,6 +51,7 @@ impl<'a> Context<'a> {
         out: &'a mut Vec<u8>,
         may_wait: bool,
         counts: &'a mut Counts,
+        keyspaces: KeyspaceMap,
     ) -> Context<'a> {
         let now_ms = shared.db.now_ms();
         Context {
@@ -57,6 +64,8 @@ impl<'a> Context<'a> {
             unacknowledged: None,
             out,
             exec: None,
+            keyspaces,
+            changing: None,
         }
     }
 
@@ -85,7 +94,7 @@ impl<'a> Context<'a> {
     }
 
     pub fn keyspace(&self) -> u32 {
-        self.model().keyspace(self.session.database)
+        self.keyspaces[self.session.database]
     }
 
     /// The record of a key that exists.
@@ -107,22 +116,78 @@ impl<'a> Context<'a> {
         Ok(FoundHead { old, csn: found.csn, needs: found.needs })
     }
 
+    /// A new sequence of random numbers.
+    pub fn random(&self) -> Random {
+        Random::new(self.shared.env.random_u64())
+    }
+
     /// The records of several keys, all at one commit.
     pub fn read_all(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Old>>> {
-        if keys.len() == 1 || self.exec.is_some() {
-            return keys.iter().map(|key| self.read(key)).collect();
+        if let [key] = keys {
+            return Ok(vec![self.read(key)?]);
         }
-        let txn = self.begin()?;
-        let mut all = Vec::with_capacity(keys.len());
-        for key in keys {
-            let row = head_key(self.keyspace(), key);
-            let heads = &self.model().tables.heads;
-            let found = if self.may_wait { txn.get(heads, &row)? } else { txn.try_get(heads, &row)? };
-            let old = found.map(|record| Old::decode(record, self.may_wait)).transpose()?;
-            all.push(old.filter(|old| old.head.is_live(self.now_ms)));
+        self.view(|view| keys.iter().map(|key| view.live(key)).collect())
+    }
+
+    /// Reads keys and collections, all at one commit: what is acknowledged, and the connection's own commits.
+    pub fn view<T>(&mut self, mut read: impl FnMut(&View<'_>) -> Result<T>) -> Result<T> {
+        if self.exec.is_some() {
+            return self.write(|write| read(&write.view()));
         }
-        self.needs = self.needs.max(txn.needs());
-        Ok(all)
+        let (db, own) = (&self.shared.db, self.session.own);
+        let snapshot = if self.may_wait { db.snapshot_at(own)? } else { db.try_snapshot_at(own)? };
+        let view = View {
+            source: Source::Snapshot(&snapshot),
+            model: self.model(),
+            may_wait: self.may_wait,
+            now_ms: self.now_ms,
+            keyspace: self.keyspace(),
+        };
+        let result = read(&view);
+        self.needs = self.needs.max(snapshot.needs());
+        result
+    }
+
+    /// Reads the collection of a key; `None` if the key does not exist.
+    pub fn read_collection<T>(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+        mut read: impl FnMut(&View<'_>, &Collection) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.view(|view| view.collection(key, kind)?.map(|collection| read(view, &collection)).transpose())
+    }
+
+    /// Changes the collection of a key, which is created if it does not exist.
+    pub fn change_or_create<T>(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+        mut change: impl FnMut(&mut Write<'_>, &mut Collection) -> Result<T>,
+    ) -> Result<T> {
+        self.write(|write| {
+            let mut changed = write.change_or_create(key, kind)?;
+            let result = change(write, &mut changed.collection)?;
+            write.finish(key, &changed)?;
+            Ok(result)
+        })
+    }
+
+    /// Changes the collection of a key; `None` if the key does not exist. What `change` returns says whether it has changed anything.
+    pub fn change<T>(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+        mut change: impl FnMut(&mut Write<'_>, &mut Collection) -> Result<(bool, T)>,
+    ) -> Result<Option<T>> {
+        self.write(|write| {
+            let Some(mut changed) = write.change(key, kind)? else { return Ok(None) };
+            let (has_changed, result) = change(write, &mut changed.collection)?;
+            if has_changed {
+                write.finish(key, &changed)?;
+            }
+            Ok(Some(result))
+        })
     }
 
     /// Begins a transaction, which sees the connection's newest commit.
@@ -164,8 +229,7 @@ impl<'a> Context<'a> {
     fn write_once<T>(&mut self, body: &mut impl FnMut(&mut Write<'_>) -> Result<T>) -> Result<T> {
         let mut txn = self.begin()?;
         txn.set_durability(self.session.durability)?;
-        let tables = &self.model().tables;
-        let mut write = Write::new(&mut txn, tables, self.may_wait, self.now_ms, self.keyspace());
+        let mut write = Write::new(&mut txn, self.model(), self.may_wait, self.now_ms, self.keyspace());
         let outcome = body(&mut write).and_then(|value| Ok((value, write.count_keys(self.counts)?)));
         let (value, counted) = match outcome {
             Ok(value) => value,
@@ -183,7 +247,58 @@ impl<'a> Context<'a> {
         if self.may_wait {
             std::thread::yield_now();
         }
+        self.changing = None;
+        self.keyspaces = self.shared.model.keyspaces.begin(self.counts.stripe);
         self.now_ms = self.shared.db.now_ms();
+    }
+
+    /// Gives databases other keyspaces, `None` for a new, empty one, once the command's transaction is durable. The lock of the
+    /// keyspaces is held until then.
+    pub fn change_keyspaces(
+        &mut self,
+        changes: impl Fn(&KeyspaceMap) -> Vec<(usize, Option<u32>)>,
+    ) -> Result<()> {
+        if !self.may_wait {
+            return Err(Stop::Large);
+        }
+        let shared = self.shared;
+        if let Some(mut exec) = self.exec.take() {
+            let (lock, mut all) =
+                self.changing.take().unwrap_or_else(|| (shared.model.keyspaces.lock(), Vec::new()));
+            let changed =
+                shared.model.write_keyspaces(exec.transaction(), &self.keyspaces, changes(&self.keyspaces));
+            self.exec = Some(exec);
+            for (database, keyspace) in changed? {
+                self.keyspaces[database] = keyspace;
+                all.push((database, keyspace));
+            }
+            self.changing = Some((lock, all));
+            return Ok(());
+        }
+        loop {
+            let lock = shared.model.keyspaces.lock();
+            self.keyspaces = shared.model.keyspaces.begin(self.counts.stripe);
+            let mut txn = self.begin()?;
+            txn.set_durability(self.session.durability)?;
+            txn.set_makes_room();
+            let changed = shared.model.write_keyspaces(&mut txn, &self.keyspaces, changes(&self.keyspaces));
+            let outcome = changed.and_then(|changed| {
+                self.changing = Some((lock, changed));
+                self.commit(txn, [])
+            });
+            match outcome {
+                Err(Stop::Conflict) => self.begin_again(),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Installs changed keyspaces, once the commit that wrote them is durable.
+    pub(crate) fn install_keyspaces(&mut self, csn: Csn) -> Result<()> {
+        let Some((_lock, changes)) = self.changing.take() else { return Ok(()) };
+        self.shared.db.wait_durable(csn).map_err(|_| Stop::Unknown)?;
+        self.shared.model.keyspaces.install(&changes);
+        Ok(())
     }
 
     /// Ends the command with an error reply.

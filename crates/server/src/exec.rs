@@ -19,6 +19,12 @@ pub(crate) struct ExecSavepoint {
     created: Vec<(u32, i64)>,
 }
 
+impl Exec {
+    pub fn transaction(&mut self) -> &mut Transaction {
+        &mut self.txn
+    }
+}
+
 impl Context<'_> {
     pub fn is_in_exec(&self) -> bool {
         self.exec.is_some()
@@ -39,8 +45,7 @@ impl Context<'_> {
         mut body: impl FnMut(&mut Write<'_>) -> Result<T>,
     ) -> Result<T> {
         let keyspace = self.keyspace();
-        let tables = &self.model().tables;
-        let mut write = Write::new(&mut exec.txn, tables, self.may_wait, self.now_ms, keyspace);
+        let mut write = Write::new(&mut exec.txn, self.model(), self.may_wait, self.now_ms, keyspace);
         let outcome = body(&mut write);
         for &(keyspace, created) in write.created() {
             match exec.created.iter_mut().find(|(other, _)| *other == keyspace) {
@@ -72,8 +77,8 @@ impl Context<'_> {
     /// Has the transaction conflict with each later write to a key.
     pub fn guard_in_exec(&mut self, keyspace: u32, key: &[u8]) -> Result<()> {
         let exec = self.exec.as_mut().expect("a transaction goes on");
-        let tables = &self.shared.model.tables;
-        Write::new(&mut exec.txn, tables, self.may_wait, self.now_ms, keyspace).stored(key).map(|_| ())
+        let model = &self.shared.model;
+        Write::new(&mut exec.txn, model, self.may_wait, self.now_ms, keyspace).stored(key).map(|_| ())
     }
 
     pub fn savepoint_in_exec(&mut self) -> ExecSavepoint {
@@ -98,8 +103,7 @@ impl Context<'_> {
     /// Commits the transaction.
     pub fn commit_exec(&mut self) -> Result<()> {
         let Exec { mut txn, created } = self.exec.take().expect("a transaction goes on");
-        let tables = &self.model().tables;
-        let mut write = Write::new(&mut txn, tables, self.may_wait, self.now_ms, self.keyspace());
+        let mut write = Write::new(&mut txn, self.model(), self.may_wait, self.now_ms, self.keyspace());
         created.into_iter().for_each(|(keyspace, keys)| write.add_created(keyspace, keys));
         let counted = write.count_keys(self.counts)?;
         self.commit(txn, counted)
@@ -117,7 +121,7 @@ impl Context<'_> {
                 }
                 self.session.own = self.session.own.max(commit.csn);
                 counted.into_iter().for_each(|counted| self.counts.note(counted));
-                Ok(())
+                self.install_keyspaces(commit.csn)
             }
             Ok(Attempt::Blocked(_, missing)) => Err(Stop::Blocked(missing)),
             Err(Error::Conflict(_)) => Err(Stop::Conflict),

@@ -43,9 +43,14 @@ pub(crate) fn execute(
         return Outcome::Blocked;
     }
     let start = out.len();
-    let mut context = Context::new(shared, session, out, may_wait, counts);
+    let thread = counts.stripe;
+    let keyspaces = shared.model.keyspaces.begin(thread);
+    counts.forget_gone(&keyspaces);
+    let mut context = Context::new(shared, session, out, may_wait, counts, keyspaces);
     let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, args)));
     let (needs, commit) = (context.needs, context.unacknowledged);
+    drop(context);
+    shared.model.keyspaces.end(thread);
     let Ok(result) = ran else {
         tracing::error!("a command panicked; its connection is closed");
         return Outcome::Close;
@@ -58,6 +63,11 @@ pub(crate) fn execute(
         }
         Err(Stop::Blocked(missing)) => {
             shared.commands.hand_on(missing);
+            out.truncate(start);
+            return Outcome::Blocked;
+        }
+        Err(Stop::Large) => {
+            shared.commands.hand_on_for_size();
             out.truncate(start);
             return Outcome::Blocked;
         }

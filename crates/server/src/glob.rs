@@ -1,6 +1,6 @@
-//! Patterns of `CONFIG GET`, as Redis matches them: `*`, `?`, `[a-c]`, `[^a]`, and a backslash before a byte that means itself.
+//! Patterns of `KEYS`, `SCAN` and `CONFIG GET`, as Redis matches them: `*`, `?`, `[a-c]`, `[^a]`, and a backslash before a byte that means itself.
 
-/// Whether a text matches a pattern. Upper and lower case are the same.
+/// Whether a text matches a pattern.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     // Where to go on if the text after the last star does not match: that star takes one byte more.
     let mut star: Option<(usize, usize)> = None;
@@ -24,19 +24,17 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
 
 /// The length of the pattern's first element, if it matches a byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
-    let same = |other: u8| other.eq_ignore_ascii_case(&byte);
     match pattern {
         [] => None,
         [b'*' | b'?', ..] => Some(1),
         [b'[', rest @ ..] => set(rest, byte).map(|len| len + 1),
-        [b'\\', escaped, ..] => same(*escaped).then_some(2),
-        [literal, ..] => same(*literal).then_some(1),
+        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
+        [literal, ..] => (*literal == byte).then_some(1),
     }
 }
 
 /// The length of a set, without its first bracket, if a byte is in it.
 fn set(pattern: &[u8], byte: u8) -> Option<usize> {
-    let byte = byte.to_ascii_lowercase();
     let is_negated = pattern.first() == Some(&b'^');
     let (mut at, mut is_in) = (usize::from(is_negated), false);
     loop {
@@ -48,16 +46,15 @@ fn set(pattern: &[u8], byte: u8) -> Option<usize> {
                 break;
             }
             [b'\\', escaped, ..] => {
-                is_in |= escaped.to_ascii_lowercase() == byte;
+                is_in |= *escaped == byte;
                 at += 2;
             }
             [first, b'-', last, ..] => {
-                let (first, last) = (first.to_ascii_lowercase(), last.to_ascii_lowercase());
-                is_in |= (first.min(last)..=first.max(last)).contains(&byte);
+                is_in |= (first.min(last)..=first.max(last)).contains(&&byte);
                 at += 3;
             }
             [literal, ..] => {
-                is_in |= literal.to_ascii_lowercase() == byte;
+                is_in |= *literal == byte;
                 at += 1;
             }
         }
@@ -77,7 +74,7 @@ mod tests {
             ("*", "", true),
             ("*", "anything", true),
             ("max*", "maxclients", true),
-            ("MAX*", "maxclients", true),
+            ("MAX*", "maxclients", false),
             ("*ax*ts", "maxclients", true),
             ("*ax*tx", "maxclients", false),
             ("h?llo", "hello", true),

@@ -1,4 +1,4 @@
-//! A server for Redis clients over a Fulgurite database: strings and their expiry so far, in which every acknowledged write
+//! A server for Redis clients over a Fulgurite database: strings, hashes, lists, sets and sorted sets, in which every acknowledged write
 //! survives a power cut.
 //!
 //! ```
@@ -36,6 +36,7 @@ mod args;
 mod command;
 mod config;
 mod context;
+mod cursors;
 mod error;
 mod exec;
 mod execute;
@@ -43,6 +44,7 @@ mod glob;
 mod io;
 mod locks;
 mod model;
+mod random;
 mod reclaim;
 mod server;
 mod session;

@@ -1,35 +1,51 @@
-//! Reclaiming of keys that have expired and that no command touches: by the index of expiries, so at a cost that does not grow
-//! with the keys that do not expire.
+//! Reclaiming of what no command sees any more, in bounded steps: keys that have expired, by the index of expiries, so at a cost that
+//! does not grow with the keys that do not expire; the content of collections that were deleted; and the keys of keyspaces that no
+//! database has any more. The tables say what is left after a crash, so none of it need be durable when a step ends.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fulgurite::{Durability, Error, Transaction};
 
-use crate::model::{Counts, Write, expiry_key, split_expiry_key};
+use crate::model::{
+    Counted, Counts, Garbage, Old, Write, content_bounds, expiry_key, garbage_key, split_expiry_key,
+    split_head_key,
+};
 use crate::shared::Shared;
-use crate::stop::Stop;
+use crate::stop::{Result, Stop};
 
-/// How often expired keys are looked for.
+/// How often it looks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many keys one transaction reclaims at most.
-const KEYS_MAX: usize = 256;
+/// How many rows one transaction takes at most.
+const ROWS_MAX: usize = 256;
 
 /// How soon it is tried again after a conflict.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// Reclaims expired keys until the server stops.
+/// What was reclaimed since the server started.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaimed {
+    pub expired_keys: AtomicU64,
+    /// Rows of the content of collections.
+    pub rows: AtomicU64,
+    /// Keys of keyspaces that no database had any more.
+    pub flushed_keys: AtomicU64,
+}
+
+/// Reclaims until the server stops.
 pub(crate) fn run(shared: &Arc<Shared>, counts: Counts) {
     let mut reclaimer = Reclaimer { shared, counts, damaged: HashSet::new() };
     loop {
-        let pause = match reclaimer.reclaim_some() {
-            Ok(KEYS_MAX..) => Duration::ZERO,
+        let expired = reclaimer.reclaim_expired();
+        let pause = match expired.and_then(|expired| Ok((expired, reclaimer.reclaim_garbage()?))) {
+            Ok((ROWS_MAX.., _) | (_, ROWS_MAX..)) => Duration::ZERO,
             Ok(_) => INTERVAL,
             Err(Stop::Conflict) => AGAIN,
             Err(stop) => {
-                tracing::debug!(?stop, "expired keys could not be reclaimed; it is tried again");
+                tracing::debug!(?stop, "something could not be reclaimed; it is tried again");
                 INTERVAL
             }
         };
@@ -42,21 +58,19 @@ pub(crate) fn run(shared: &Arc<Shared>, counts: Counts) {
 struct Reclaimer<'s> {
     shared: &'s Shared,
     counts: Counts,
-    /// Entries whose keys have damaged records, which stay.
+    /// Rows of the index of expiries and of the heads whose records are damaged, and which stay.
     damaged: HashSet<Vec<u8>>,
 }
 
 impl Reclaimer<'_> {
-    /// Reclaims the keys that expired first; returns how many entries of the index it took. What it removes no command sees any
-    /// more, so it need not be durable when it returns: the index says it again after a crash.
-    fn reclaim_some(&mut self) -> Result<usize, Stop> {
+    /// Reclaims the keys that expired first; returns how many entries of the index it took.
+    fn reclaim_expired(&mut self) -> Result<usize> {
         let shared = self.shared;
         let tables = &shared.model.tables;
-        let mut txn = shared.db.begin();
-        txn.set_durability(Durability::None)?;
+        let mut txn = self.begin()?;
         let now_ms = shared.db.now_ms();
         let due = self.due(&txn, now_ms)?;
-        let mut write = Write::new(&mut txn, tables, true, now_ms, 0);
+        let mut write = Write::new(&mut txn, &shared.model, true, now_ms, 0);
         for entry in &due {
             let Some((expires_at_ms, keyspace, key)) = split_expiry_key(entry) else {
                 tracing::warn!("an entry of the index of expiries is damaged, and left out");
@@ -76,10 +90,22 @@ impl Reclaimer<'_> {
             }
         }
         let counted = write.count_keys(&self.counts)?;
+        self.commit(txn, counted)?;
+        shared.reclaimed.expired_keys.fetch_add(due.len() as u64, Relaxed);
+        Ok(due.len())
+    }
+
+    fn begin(&self) -> Result<Transaction> {
+        let mut txn = self.shared.db.begin();
+        txn.set_durability(Durability::None)?;
+        Ok(txn)
+    }
+
+    fn commit(&mut self, txn: Transaction, counted: impl IntoIterator<Item = Counted>) -> Result<()> {
         match txn.commit_numbered() {
             Ok(_) => {
                 counted.into_iter().for_each(|counted| self.counts.note(counted));
-                Ok(due.len())
+                Ok(())
             }
             Err(Error::Conflict(_)) => Err(Stop::Conflict),
             Err(error) => Err(error.into()),
@@ -87,17 +113,98 @@ impl Reclaimer<'_> {
     }
 
     /// The first entries that are due, of all keyspaces.
-    fn due(&self, txn: &Transaction, now_ms: u64) -> Result<Vec<Vec<u8>>, Stop> {
+    fn due(&self, txn: &Transaction, now_ms: u64) -> Result<Vec<Vec<u8>>> {
         let mut due = Vec::new();
         for entry in txn.range(&self.shared.model.tables.expiry, ..expiry_key(now_ms + 1, 0, b""))? {
             let entry = entry?.0.to_vec();
             if !self.damaged.contains(&entry) {
                 due.push(entry);
             }
-            if due.len() == KEYS_MAX {
+            if due.len() == ROWS_MAX {
                 break;
             }
         }
         Ok(due)
+    }
+
+    /// Reclaims some of the garbage that may be reclaimed; returns how many rows it took.
+    fn reclaim_garbage(&mut self) -> Result<usize> {
+        let (model, mut taken) = (&self.shared.model, 0);
+        let snapshot = self.shared.db.snapshot();
+        for entry in snapshot.range(&model.tables.garbage, ..)?.take(ROWS_MAX) {
+            let row = entry?.0;
+            taken += match Garbage::of_key(&row) {
+                Some(Garbage::Content(id)) => self.reclaim_content(id)?,
+                Some(Garbage::Keyspace(keyspace)) if model.keyspaces.is_unused(keyspace) => {
+                    self.reclaim_keyspace(keyspace)?
+                }
+                Some(Garbage::Keyspace(_)) => 0,
+                None => {
+                    tracing::warn!(row = %row.escape_ascii(), "a row of table `redis:garbage` is damaged, and left out");
+                    0
+                }
+            };
+            if taken >= ROWS_MAX {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Deletes rows of a collection, and with the last ones that of the garbage. Nothing refers to them, so nothing conflicts.
+    fn reclaim_content(&mut self, id: u64) -> Result<usize> {
+        let tables = &self.shared.model.tables;
+        let mut txn = self.begin()?;
+        let rows = self.shared.db.snapshot().range(&tables.content, content_bounds(id))?;
+        let rows = rows.take(ROWS_MAX).map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
+        for row in &rows {
+            txn.delete(&tables.content, row)?;
+        }
+        if rows.len() < ROWS_MAX {
+            txn.delete(&tables.garbage, garbage_key(Garbage::Content(id)))?;
+        }
+        self.commit(txn, [])?;
+        self.shared.reclaimed.rows.fetch_add(rows.len() as u64, Relaxed);
+        Ok(rows.len() + 1)
+    }
+
+    /// Deletes keys of a keyspace that no command uses, and with the last ones its counts and its row of the garbage.
+    fn reclaim_keyspace(&mut self, keyspace: u32) -> Result<usize> {
+        let model = &self.shared.model;
+        let mut txn = self.begin()?;
+        let heads = self.shared.db.snapshot().prefix(&model.tables.heads, keyspace.to_be_bytes())?;
+        let mut taken = 0;
+        for entry in heads {
+            let (row, record) = entry?;
+            if self.damaged.contains(&row[..]) {
+                continue;
+            }
+            let Some((_, key)) = split_head_key(&row) else { continue };
+            let mut write = Write::new(&mut txn, model, true, 0, keyspace);
+            match Old::decode(record, true).and_then(|old| write.delete(key, &old)) {
+                Ok(()) => taken += 1,
+                Err(Stop::Reply(error)) => {
+                    let key = key.escape_ascii();
+                    tracing::warn!(%key, keyspace, why = %error.message, "a key that was flushed cannot be read, and stays");
+                    self.damaged.insert(row.to_vec());
+                }
+                Err(stop) => return Err(stop),
+            }
+            if taken == ROWS_MAX {
+                break;
+            }
+        }
+        if taken < ROWS_MAX {
+            for entry in self.shared.db.snapshot().prefix(&model.tables.counts, keyspace.to_be_bytes())? {
+                txn.delete(&model.tables.counts, entry?.0)?;
+            }
+            txn.delete(&model.tables.garbage, garbage_key(Garbage::Keyspace(keyspace)))?;
+        }
+        self.commit(txn, [])?;
+        if taken < ROWS_MAX {
+            model.keyspaces.forget(keyspace);
+        }
+        self.shared.reclaimed.flushed_keys.fetch_add(taken as u64, Relaxed);
+        Ok(taken + 1)
     }
 }

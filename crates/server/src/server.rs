@@ -8,13 +8,15 @@ use fulgurite::Database;
 use fulgurite::env::{Env, Joiner, RealEnv};
 use mio::net::TcpListener;
 
+use crate::cursors::Cursors;
 use crate::io::{Inbox, IoThread};
 use crate::locks::KeyLocks;
 use crate::model::{Counts, Model};
+use crate::reclaim::{self, Reclaimed};
 use crate::shared::Shared;
 use crate::tallies::Tallies;
 use crate::worker::{self, Queue};
-use crate::{Config, StartError, reclaim};
+use crate::{Config, StartError};
 
 /// A running server. Dropping it stops it as [`Server::stop`] does. The database stays open while handles to it live.
 pub struct Server {
@@ -37,27 +39,29 @@ impl Server {
     /// [`StartError`]: no thread was left running.
     pub fn start(db: Database, config: Config) -> Result<Server, StartError> {
         config.validate()?;
-        let model = Model::open(&db)?;
+        let threads = config.io_threads + config.workers + 1;
+        let env = RealEnv::new();
+        let model = Model::open(&db, threads, env.random_u64())?;
         let mut listeners = Vec::new();
         for &address in &config.bind {
             let listen = TcpListener::bind(address);
             listeners.push(listen.map_err(|source| StartError::Listen { address, source })?);
         }
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
-        let threads = config.io_threads + config.workers + 1;
         // Of a server that ran over the same database before, too.
         db.wait_durable(db.visible_csn())?;
         let mut counts = Counts::load(&db, &model.tables, threads)?.into_iter();
         let mut next_counts = || counts.next().expect("there are some for each thread");
         let polls = (0..config.io_threads).map(|_| mio::Poll::new()).collect::<Result<Vec<_>, _>>()?;
         let inboxes = polls.iter().map(Inbox::new).collect::<Result<Vec<_>, _>>()?;
-        let env = RealEnv::new();
         let shared = Arc::new(Shared {
             db,
             env: env.clone(),
             model,
             config,
             locks: KeyLocks::new(),
+            cursors: Cursors::new(env.random_u64()),
+            reclaimed: Reclaimed::default(),
             queue: Queue::default(),
             inboxes: inboxes.into_iter().map(Arc::new).collect(),
             accepted: AtomicU64::new(0),
@@ -83,7 +87,7 @@ impl Server {
             server.workers.push(spawned?);
         }
         let (shared, counts) = (server.shared.clone(), next_counts());
-        server.workers.push(env.spawn("fg-expiry", Box::new(move || reclaim::run(&shared, counts)))?);
+        server.workers.push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
         Ok(server)
     }
 

@@ -40,6 +40,10 @@ pub(crate) struct Watched {
     pub csn: Csn,
     /// When it expires, in milliseconds; 0 if it does not, or did not exist.
     pub expires_at_ms: u64,
+    /// The keyspace that its database had.
+    pub keyspace: u32,
+    /// Whether it existed.
+    pub exists: bool,
 }
 
 /// The state of a connection.
@@ -60,8 +64,8 @@ pub(crate) struct Session {
     /// The connection is closed once its replies are sent.
     pub has_quit: bool,
     pub multi: Option<Multi>,
-    /// By keyspace and key.
-    pub watched: BTreeMap<(u32, Box<[u8]>), Watched>,
+    /// By database and key.
+    pub watched: BTreeMap<(usize, Box<[u8]>), Watched>,
 }
 
 impl Session {

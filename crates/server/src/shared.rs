@@ -9,9 +9,11 @@ use fulgurite::{Database, Durability};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Config;
+use crate::cursors::Cursors;
 use crate::io::{Inbox, Message};
 use crate::locks::KeyLocks;
 use crate::model::Model;
+use crate::reclaim::Reclaimed;
 use crate::tallies::Tallies;
 use crate::worker::Queue;
 
@@ -22,6 +24,9 @@ pub(crate) struct Shared {
     pub model: Model,
     pub config: Config,
     pub locks: KeyLocks,
+    /// Those of `SCAN`.
+    pub cursors: Cursors,
+    pub reclaimed: Reclaimed,
     /// Commands that wait for a worker.
     pub queue: Queue,
     /// Those of the I/O threads.

@@ -24,6 +24,8 @@ impl ErrorReply {
     pub const TOO_LONG: ErrorReply =
         ErrorReply::new("ERR", "string exceeds maximum allowed size (proto-max-bulk-len)");
     pub const OFFSET: ErrorReply = ErrorReply::new("ERR", "offset is out of range");
+    pub const WRONG_TYPE: ErrorReply =
+        ErrorReply::new("WRONGTYPE", "Operation against a key holding the wrong kind of value");
     pub const NO_AUTH: ErrorReply = ErrorReply::new("NOAUTH", "Authentication required.");
 }
 
@@ -32,6 +34,8 @@ impl ErrorReply {
 pub(crate) enum Stop {
     /// It would have to wait, or to read from disk, on a thread that does not; for what. Nothing happened.
     Blocked(Missing),
+    /// It would take long on a thread that serves others; nothing happened.
+    Large,
     /// Its transaction conflicted with another one: it runs again.
     Conflict,
     /// It gets this reply; nothing happened.

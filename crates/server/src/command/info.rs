@@ -212,7 +212,9 @@ fn directives(shared: &Shared) -> Vec<(&'static str, String)> {
 pub(super) fn config(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if args.is(1, "get") && args.len() > 2 {
         let mut found = directives(context.shared);
-        found.retain(|(name, _)| args.from(2).iter().any(|pattern| glob::matches(pattern, name.as_bytes())));
+        found.retain(|(name, _)| {
+            args.from(2).iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+        });
         let mut reply = context.reply();
         reply.map(found.len());
         for (name, value) in &found {

@@ -2,9 +2,9 @@
 
 use fulgurite_resp::parse_i64;
 
-use crate::args::Args;
+use crate::args::{Args, parse_within};
 use crate::context::Context;
-use crate::model::Head;
+use crate::model::{Head, Kind, Old};
 use crate::session::DATABASES;
 use crate::stop::{ErrorReply, Result};
 
@@ -251,18 +251,14 @@ fn move_key(context: &mut Context<'_>, from: &[u8], to: &[u8], replaces: bool) -
             return Ok(false);
         }
         write.put(to, other.as_ref(), old.head, old.body())?;
-        write.delete(from, &old)?;
+        write.remove(from, &old)?;
         Ok(true)
     })
 }
 
 /// The number of a database among the arguments.
 fn database_of(number: &[u8]) -> Result<usize> {
-    let number = parse_i64(number).ok_or(ErrorReply::NOT_AN_INTEGER)?;
-    if i32::try_from(number).is_err() {
-        let message = "value is out of range, value must between -2147483648 and 2147483647";
-        return Err(ErrorReply::new("ERR", message).into());
-    }
+    let number = parse_within(number, i32::MIN.into()..=i32::MAX.into())?;
     let database = usize::try_from(number).ok().filter(|&database| database < DATABASES);
     Ok(database.ok_or(ErrorReply::new("ERR", "DB index is out of range"))?)
 }
@@ -312,7 +308,7 @@ fn copy_key(context: &mut Context<'_>, from: &[u8], to: &[u8], database: usize, 
     if database == context.session.database && from == to {
         return Err(SAME_OBJECTS.into());
     }
-    let keyspace = context.model().keyspace(database);
+    let keyspace = context.keyspaces[database];
     context.write(|write| {
         let stored = write.stored(from)?;
         let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(false) };
@@ -321,11 +317,18 @@ fn copy_key(context: &mut Context<'_>, from: &[u8], to: &[u8], database: usize, 
             if write.is_live(&other) && !how.replaces {
                 return Ok(false);
             }
-            write.put(to, other.as_ref(), old.head, old.body())?;
+            let collection = if how.deletes { None } else { old.any_collection()? };
+            match collection {
+                None => write.put(to, other.as_ref(), old.head, old.body())?,
+                Some(collection) => {
+                    let copy = write.copy_content(collection)?;
+                    write.put(to, other.as_ref(), old.head, &copy.encode())?;
+                }
+            }
             Ok(true)
         })?;
         if is_copied && how.deletes {
-            write.delete(from, &old)?;
+            write.remove(from, &old)?;
         }
         Ok(is_copied)
     })
@@ -335,4 +338,70 @@ pub(super) fn dbsize(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     let keys = context.count_keys()?;
     context.reply().integer(keys.max(0));
     Ok(())
+}
+
+/// `OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT key`, or `OBJECT HELP`. Values have no encodings here: the reply is what Redis has for one
+/// of that type and size.
+pub(super) fn object(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    const HELP: [&str; 11] = [
+        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "ENCODING <key>",
+        "    Return the encoding that Redis has for a value of that type and size.",
+        "FREQ <key>",
+        "    Return an error: the frequency of accesses is not tracked.",
+        "IDLETIME <key>",
+        "    Return 0: the time of the last access is not tracked.",
+        "REFCOUNT <key>",
+        "    Return 1.",
+        "HELP",
+        "    Print this help.",
+    ];
+    if args.is(1, "help") && args.len() == 2 {
+        let mut reply = context.reply();
+        reply.array(HELP.len());
+        HELP.iter().for_each(|line| reply.simple(line.as_bytes()));
+        return Ok(());
+    }
+    let known = ["encoding", "freq", "idletime", "refcount", "help"];
+    let is_known = known[..4].iter().any(|known| args.is(1, known));
+    if !is_known || args.len() != 3 {
+        return Err(super::wrong_subcommand("object", args, &known));
+    }
+    let found = context.read(&args[2])?;
+    let Some(old) = found else {
+        context.reply().null();
+        return Ok(());
+    };
+    match () {
+        () if args.is(1, "encoding") => {
+            let encoding = encoding_of(&old)?;
+            context.reply().bulk(encoding.as_bytes());
+        }
+        () if args.is(1, "freq") => {
+            let message = "An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                           switching between policies at runtime LRU and LFU data will take some time to adjust.";
+            return Err(ErrorReply::new("ERR", message).into());
+        }
+        () if args.is(1, "idletime") => context.reply().integer(0),
+        () => context.reply().integer(1),
+    }
+    Ok(())
+}
+
+/// The encoding that Redis has for a value of that type and size by default.
+fn encoding_of(old: &Old) -> Result<&'static str> {
+    const EMBEDDED_BYTES_MAX: usize = 44;
+    const LISTPACK_ENTRIES_MAX: u64 = 128;
+    let count = old.any_collection()?.map_or(0, |collection| collection.count);
+    let is_short = count <= LISTPACK_ENTRIES_MAX;
+    Ok(match old.head.kind {
+        Kind::String if parse_i64(old.body()).is_some() => "int",
+        Kind::String if old.body().len() <= EMBEDDED_BYTES_MAX => "embstr",
+        Kind::String => "raw",
+        Kind::List if is_short => "listpack",
+        Kind::List => "quicklist",
+        Kind::Hash | Kind::SortedSet | Kind::Set if is_short => "listpack",
+        Kind::Hash | Kind::Set => "hashtable",
+        Kind::SortedSet => "skiplist",
+    })
 }

@@ -2,8 +2,11 @@
 
 mod bits;
 mod connection;
+mod databases;
+mod hashes;
 mod info;
 mod keys;
+mod scan;
 mod server;
 mod strings;
 mod table;

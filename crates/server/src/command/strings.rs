@@ -312,21 +312,30 @@ fn add(context: &mut Context<'_>, key: &[u8], by: i64) -> Result<()> {
 pub(super) fn incrbyfloat(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let by = parse_f64(&args[2]).ok_or(ErrorReply::NOT_A_FLOAT)?;
     let text = change(context, &args[1], |old| {
-        let number = old.map_or(Some(0.0), parse_f64).ok_or(ErrorReply::NOT_A_FLOAT)?;
-        if let Some(sum) = whole(old.unwrap_or(b"0")).zip(whole(&args[2])).map(|(number, by)| number + by) {
-            let text = sum.to_string().into_bytes();
-            return Ok((Some(text.clone()), text));
-        }
-        let sum = number + by;
-        if !sum.is_finite() {
-            return Err(ErrorReply::NAN.into());
-        }
-        let mut text = Vec::new();
-        format_human_double(sum, &mut text);
+        let text = add_floats(old, (&args[2], by), ErrorReply::NOT_A_FLOAT)?;
         Ok((Some(text.clone()), text))
     })?;
     context.reply().bulk(&text);
     Ok(())
+}
+
+/// The sum of a number, 0 if there is none, and of one that is given as its text and its value.
+pub(super) fn add_floats(
+    old: Option<&[u8]>,
+    (by_text, by): (&[u8], f64),
+    not_a_float: ErrorReply,
+) -> Result<Vec<u8>> {
+    let number = old.map_or(Some(0.0), parse_f64).ok_or(not_a_float)?;
+    if let Some(sum) = whole(old.unwrap_or(b"0")).zip(whole(by_text)).map(|(number, by)| number + by) {
+        return Ok(sum.to_string().into_bytes());
+    }
+    let sum = number + by;
+    if !sum.is_finite() {
+        return Err(ErrorReply::NAN.into());
+    }
+    let mut text = Vec::new();
+    format_human_double(sum, &mut text);
+    Ok(text)
 }
 
 /// A whole number of at most 64 bits and a sign: the long doubles of Redis hold these exactly, and doubles do not.

@@ -1,6 +1,6 @@
 //! Transactions: commands that are queued, and run as one transaction of the engine.
 
-use fulgurite::{Csn, Missing};
+use fulgurite::Missing;
 
 use super::{Command, find};
 use crate::args::{Args, OwnedArgs};
@@ -55,13 +55,17 @@ pub(super) fn watch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if context.session.multi.is_some() {
         return Err(ErrorReply::new("ERR", "WATCH inside MULTI is not allowed").into());
     }
-    let keyspace = context.keyspace();
+    let (database, keyspace) = (context.session.database, context.keyspace());
     // The connection's reads begin there from now on: one that did not see what is watched would miss a write before it.
     let at = context.shared.db.visible_csn();
     let mut watched = Vec::new();
     for key in args.from(1) {
-        let (csn, expires_at_ms) = last_write(context, keyspace, key, at)?;
-        watched.push(((keyspace, Box::from(*key)), Watched { csn, expires_at_ms }));
+        // The reply says nothing of it yet: `EXEC` does, and needs it then.
+        let found = context.find_at(&head_key(keyspace, key), at)?;
+        let live = found.old.filter(|old| old.head.is_live(context.now_ms));
+        let expires_at_ms = live.as_ref().map_or(0, |old| old.head.expires_at_ms);
+        let state = Watched { csn: found.csn, expires_at_ms, keyspace, exists: live.is_some() };
+        watched.push(((database, Box::from(*key)), state));
     }
     for (key, state) in watched {
         // One that is watched already stays as it was then.
@@ -76,27 +80,24 @@ pub(super) fn unwatch(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     context.ok()
 }
 
-/// The last write to a key that a read at `at` sees, and when the key expires: 0 for never, or if it does not exist.
-fn last_write(context: &mut Context<'_>, keyspace: u32, key: &[u8], at: Csn) -> Result<(Csn, u64)> {
-    let row = head_key(keyspace, key);
-    let found = context.find_at(&row, at)?;
-    let live = found.old.filter(|old| old.head.is_live(context.now_ms));
-    // The reply says nothing of it yet: `EXEC` does, and needs it then.
-    Ok((found.csn, live.map_or(0, |old| old.head.expires_at_ms)))
-}
-
-/// Whether a watched key was written, or has expired, since.
-fn has_changed(context: &mut Context<'_>, keyspace: u32, key: &[u8], watched: Watched) -> Result<bool> {
-    let row = head_key(keyspace, key);
+/// Whether a watched key of a database was written, or has expired, since, or is another one because the database has another
+/// keyspace.
+fn has_changed(context: &mut Context<'_>, database: usize, key: &[u8], watched: Watched) -> Result<bool> {
+    let keyspace = context.keyspaces[database];
     let at = context.shared.db.visible_csn();
-    let found = context.find_at(&row, at)?;
-    // A smaller number: it was deleted, and the delete was pruned.
-    let is_written = found.csn != watched.csn;
-    let has_expired = watched.expires_at_ms != 0 && watched.expires_at_ms <= context.now_ms;
-    if is_written || has_expired {
+    let found = context.find_at(&head_key(keyspace, key), at)?;
+    let has_changed = if keyspace == watched.keyspace {
+        // A smaller number: it was deleted, and the delete was pruned.
+        let is_written = found.csn != watched.csn;
+        let has_expired = watched.expires_at_ms != 0 && watched.expires_at_ms <= context.now_ms;
+        is_written || has_expired
+    } else {
+        watched.exists || found.old.is_some_and(|old| old.head.is_live(context.now_ms))
+    };
+    if has_changed {
         context.needs = context.needs.max(found.needs);
     }
-    Ok(is_written || has_expired)
+    Ok(has_changed)
 }
 
 pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
@@ -109,17 +110,14 @@ pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     }
     let before = context.session.clone();
     let is_large = multi.arguments + before.watched.len() > INLINE_ARGUMENTS_MAX;
-    let ran = if is_large && !context.may_wait {
-        Err(Stop::Blocked(Missing::Chunks))
-    } else {
-        exec_until_it_commits(context, &multi)
-    };
+    let ran =
+        if is_large && !context.may_wait { Err(Stop::Large) } else { exec_until_it_commits(context, &multi) };
     match ran {
-        Err(Stop::Blocked(missing)) => {
+        Err(stop @ (Stop::Blocked(_) | Stop::Large)) => {
             // It runs again, from the beginning.
             *context.session = before;
             context.session.multi = Some(multi);
-            Err(Stop::Blocked(missing))
+            Err(stop)
         }
         outcome => {
             context.session.watched.clear();
@@ -182,11 +180,11 @@ fn exec_once(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
 
 /// False if a watched key has changed.
 fn run_commands(context: &mut Context<'_>, multi: &Multi) -> Result<bool> {
-    for ((keyspace, key), watched) in context.session.watched.clone() {
-        if has_changed(context, keyspace, &key, watched)? {
+    for ((database, key), watched) in context.session.watched.clone() {
+        if has_changed(context, database, &key, watched)? {
             return Ok(false);
         }
-        context.guard_in_exec(keyspace, &key)?;
+        context.guard_in_exec(context.keyspaces[database], &key)?;
     }
     context.reply().array(multi.commands.len());
     for command in &multi.commands {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use fulgurite::{Database, Error};
 
+use super::keyspaces::KeyspaceMap;
 use super::tables::{Tables, decode_count};
 
 /// The counts of one thread, as of its newest commit.
@@ -41,6 +42,14 @@ impl Counts {
     pub fn after(&self, keyspace: u32, created: i64) -> Counted {
         let keys = self.by_keyspace.get(&keyspace).copied().unwrap_or_default();
         Counted { keyspace, keys: keys + created }
+    }
+
+    /// Forgets the keyspaces that no database has any more, if there are many. The thread runs a command that uses `map`, and none with
+    /// former keyspaces.
+    pub fn forget_gone(&mut self, map: &KeyspaceMap) {
+        if self.by_keyspace.len() > 4 * map.len() {
+            self.by_keyspace.retain(|keyspace, _| map.contains(keyspace));
+        }
     }
 
     /// The commit happened.

@@ -1,21 +1,36 @@
-//! The head record of a key: its type, its expiry, and the value of a string.
+//! The head record of a key: its type, its expiry, and the value of a string or what is known of a collection.
 
 /// The type of a key. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     String = 1,
+    Hash = 2,
+    List = 3,
+    Set = 4,
+    SortedSet = 5,
 }
 
 impl Kind {
+    const ALL: [Kind; 5] = [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet];
+
     fn of(number: u8) -> Option<Kind> {
-        (number == Kind::String as u8).then_some(Kind::String)
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
+    }
+
+    /// The type with this name, in any case.
+    pub fn named(name: &[u8]) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
     }
 
     /// Its name in a reply to `TYPE`.
     pub fn name(self) -> &'static str {
         match self {
             Kind::String => "string",
+            Kind::Hash => "hash",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::SortedSet => "zset",
         }
     }
 }
@@ -62,6 +77,41 @@ impl Head {
     }
 }
 
+/// The body of the head record of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Collection {
+    /// Under which its content is; never given twice.
+    pub id: u64,
+    /// How many fields, elements or members it has.
+    pub count: u64,
+    /// The position of the first element of a list; 0 for other collections.
+    pub first: i64,
+}
+
+impl Collection {
+    /// `None` if the bytes are no body.
+    pub fn decode(body: &[u8]) -> Option<Collection> {
+        let (numbers, rest) = body.as_chunks::<8>();
+        match (numbers, rest) {
+            (&[id, count, first], []) => Some(Collection {
+                id: u64::from_le_bytes(id),
+                count: u64::from_le_bytes(count),
+                first: i64::from_le_bytes(first),
+            }),
+            _ => None,
+        }
+    }
+
+    pub fn encode(self) -> [u8; 24] {
+        let Collection { id, count, first } = self;
+        let mut body = [0; 24];
+        body[..8].copy_from_slice(&id.to_le_bytes());
+        body[8..16].copy_from_slice(&count.to_le_bytes());
+        body[16..].copy_from_slice(&first.to_le_bytes());
+        body
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,14 +128,23 @@ mod tests {
             record.extend_from_slice(b"body");
             assert_eq!(Head::decode(&record), Some((head, golden.len())));
         }
+        let numbers = Kind::ALL.map(|kind| kind as u8);
+        assert_eq!(numbers, [1, 2, 3, 4, 5]);
+        let list = Collection { id: 0x0102, count: 3, first: -1 };
+        let golden = [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255];
+        assert_eq!(list.encode(), golden);
+        assert_eq!(Collection::decode(&golden), Some(list));
     }
 
     #[test]
     fn bytes_that_are_no_record_are_refused() {
         let cut = [0x81, 8, 7, 6, 5, 4, 3, 2];
         let never = [0x81, 0, 0, 0, 0, 0, 0, 0, 0];
-        for bytes in [&[][..], &[0x00], &[0x02], &[0x11], &[0x41], &cut, &never] {
+        for bytes in [&[][..], &[0x00], &[0x06], &[0x11], &[0x41], &cut, &never] {
             assert_eq!(Head::decode(bytes), None, "{bytes:?}");
+        }
+        for len in [0, 23, 25, 32] {
+            assert_eq!(Collection::decode(&vec![0; len]), None, "{len}");
         }
     }
 

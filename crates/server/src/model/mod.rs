@@ -1,11 +1,23 @@
 //! The data model: how Redis's keys and values are kept in tables of the engine. `docs/format/redis.md` specifies the bytes.
 
+mod content;
 mod counts;
 mod head;
+mod ids;
+mod keyspaces;
 mod tables;
+mod view;
 mod write;
 
+pub(crate) use content::{
+    Bounds, NAME_BYTES_MAX, Section, content_bounds, element_key, hash_of, member_key, members_from,
+    score_key, section_bounds, section_key, split_element_key, split_member_key, split_score_key,
+};
 pub(crate) use counts::{Counted, Counts};
-pub(crate) use head::{Head, Kind};
-pub(crate) use tables::{Model, expiry_key, head_key, split_expiry_key};
-pub(crate) use write::{Old, Write};
+pub(crate) use head::{Collection, Head, Kind};
+pub(crate) use keyspaces::{KeyspaceMap, Keyspaces};
+pub(crate) use tables::{
+    Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
+};
+pub(crate) use view::{INLINE_ROWS_MAX, Order, Scanned, Source, View, damaged_row, row_name};
+pub(crate) use write::{Change, Old, Write};

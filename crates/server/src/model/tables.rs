@@ -1,32 +1,44 @@
-//! The tables, and the keyspace of each numbered database: a number, with which the keys of its records begin.
+//! The tables, and the keys of their records.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use fulgurite::{Database, Error, Transaction};
+use fulgurite::{Database, Error, Table, Transaction};
 use smallvec::SmallVec;
 
+use super::ids::Ids;
+use super::keyspaces::{KeyspaceMap, Keyspaces};
 use crate::StartError;
 use crate::session::DATABASES;
+use crate::stop::{ErrorReply, Result as CommandResult, Stop};
 
-/// The version of the data model that this program writes.
-const FORMAT: u8 = 1;
+/// The version of the data model that this program writes. Format 1 had strings only.
+const FORMAT: u8 = 2;
+
+const HASH_SEED: &str = "hash_seed";
+const NEXT_KEYSPACE: &str = "next_keyspace";
 
 /// The tables of the data model.
 pub(crate) struct Tables {
     /// By keyspace and key: the head records.
-    pub heads: fulgurite::Table,
+    pub heads: Table,
+    /// By the id of a collection: its fields, elements or members.
+    pub content: Table,
     /// By keyspace and stripe: how many keys were created, less those that were deleted.
-    pub counts: fulgurite::Table,
+    pub counts: Table,
     /// By time, keyspace and key: the keys that expire.
-    pub expiry: fulgurite::Table,
+    pub expiry: Table,
+    /// What no key refers to any more.
+    pub garbage: Table,
     /// The format, and the keyspace of each database.
-    pub meta: fulgurite::Table,
+    pub meta: Table,
 }
 
 /// The data model over a database.
 pub(crate) struct Model {
+    pub db: Database,
     pub tables: Tables,
-    keyspaces: [AtomicU32; DATABASES],
+    pub keyspaces: Keyspaces,
+    pub ids: Ids,
+    /// For the hashes of fields and members.
+    pub hash_seed: u64,
 }
 
 /// A key of a table; most need no allocation.
@@ -52,6 +64,12 @@ pub(crate) fn expiry_key(expires_at_ms: u64, keyspace: u32, key: &[u8]) -> Table
     bytes
 }
 
+/// The keyspace and the key of a head record.
+pub(crate) fn split_head_key(row: &[u8]) -> Option<(u32, &[u8])> {
+    let (keyspace, key) = row.split_first_chunk()?;
+    Some((u32::from_be_bytes(*keyspace), key))
+}
+
 /// The time, the keyspace and the key of an entry of the expiry index.
 pub(crate) fn split_expiry_key(entry: &[u8]) -> Option<(u64, u32, &[u8])> {
     let (expires_at_ms, rest) = entry.split_first_chunk()?;
@@ -65,23 +83,71 @@ fn keyspace_key(database: usize) -> [u8; 9] {
     key
 }
 
+/// What the rows of the table of garbage name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Garbage {
+    /// The content of a collection.
+    Content(u64),
+    /// The keys of a keyspace.
+    Keyspace(u32),
+}
+
+const GARBAGE_CONTENT: u8 = 1;
+const GARBAGE_KEYSPACE: u8 = 2;
+
+pub(crate) fn garbage_key(garbage: Garbage) -> TableKey {
+    let mut key = TableKey::new();
+    match garbage {
+        Garbage::Content(id) => {
+            key.push(GARBAGE_CONTENT);
+            key.extend_from_slice(&id.to_be_bytes());
+        }
+        Garbage::Keyspace(keyspace) => {
+            key.push(GARBAGE_KEYSPACE);
+            key.extend_from_slice(&keyspace.to_be_bytes());
+        }
+    }
+    key
+}
+
+impl Garbage {
+    /// What a row names; `None` if it is damaged.
+    pub fn of_key(key: &[u8]) -> Option<Garbage> {
+        let (&tag, number) = key.split_first()?;
+        match tag {
+            GARBAGE_CONTENT => Some(Garbage::Content(u64::from_be_bytes(number.try_into().ok()?))),
+            GARBAGE_KEYSPACE => Some(Garbage::Keyspace(u32::from_be_bytes(number.try_into().ok()?))),
+            _ => None,
+        }
+    }
+}
+
 impl Model {
-    /// Opens the data model, and creates it in an empty database.
-    pub fn open(db: &Database) -> Result<Model, StartError> {
+    /// Opens the data model for so many threads, and creates it in an empty database.
+    pub fn open(db: &Database, threads: usize, random: u64) -> Result<Model, StartError> {
         let tables = Tables {
             heads: db.table("redis:heads")?,
+            content: db.table("redis:content")?,
             counts: db.table("redis:counts")?,
             expiry: db.table("redis:expiry")?,
+            garbage: db.table("redis:garbage")?,
             meta: db.table("redis:meta")?,
         };
         match tables.meta.get("format")? {
             None => {
                 db.transact(|txn| {
                     txn.put(&tables.meta, "format", [FORMAT])?;
+                    txn.put(&tables.meta, HASH_SEED, random.to_le_bytes())?;
                     (0..DATABASES).try_for_each(|database| {
                         let keyspace = database as u32;
                         txn.put(&tables.meta, keyspace_key(database), keyspace.to_le_bytes())
                     })
+                })?;
+            }
+            Some(found) if *found == [1] => {
+                db.transact(|txn| {
+                    txn.put(&tables.meta, "format", [FORMAT])?;
+                    txn.put(&tables.meta, HASH_SEED, random.to_le_bytes())
                 })?;
             }
             Some(found) if *found == [FORMAT] => {}
@@ -90,23 +156,66 @@ impl Model {
                 return Err(StartError::NewerModel { found, supported: FORMAT });
             }
         }
-        let keyspaces = [const { AtomicU32::new(0) }; DATABASES];
-        for (database, keyspace) in keyspaces.iter().enumerate() {
-            let record = tables.meta.get(keyspace_key(database))?;
-            let bytes = record.as_deref().and_then(|record| <[u8; 4]>::try_from(record).ok());
-            let number = bytes.map(u32::from_le_bytes).ok_or_else(|| StartError::Model {
-                what: format!(
-                    "the record of database {database} in table `redis:meta` is missing or damaged"
-                ),
-            })?;
-            keyspace.store(number, Ordering::Relaxed);
+        let mut map = KeyspaceMap::default();
+        for (database, keyspace) in map.iter_mut().enumerate() {
+            let what = || format!("the record of database {database}");
+            *keyspace = u32::from_le_bytes(meta_number(&tables, keyspace_key(database), what)?);
         }
-        Ok(Model { tables, keyspaces })
+        let hash_seed = u64::from_le_bytes(meta_number(&tables, HASH_SEED, || HASH_SEED.into())?);
+        Ok(Model {
+            db: db.clone(),
+            tables,
+            keyspaces: Keyspaces::new(map, threads),
+            ids: Ids::new(),
+            hash_seed,
+        })
     }
 
-    /// The keyspace of a numbered database.
-    pub fn keyspace(&self, database: usize) -> u32 {
-        self.keyspaces[database].load(Ordering::Acquire)
+    /// An id for a new collection.
+    pub fn new_id(&self, may_wait: bool) -> CommandResult<u64> {
+        self.ids.give(&self.db, &self.tables.meta, may_wait)
+    }
+
+    /// Writes that databases have other keyspaces: a new one where that is `None`, and what the database had becomes garbage then.
+    /// Returns what they have. The caller has the lock of the keyspaces.
+    ///
+    /// # Errors
+    /// [`Stop::Conflict`] if one of them does not have what `before` says any more.
+    pub fn write_keyspaces(
+        &self,
+        txn: &mut Transaction,
+        before: &KeyspaceMap,
+        changes: Vec<(usize, Option<u32>)>,
+    ) -> CommandResult<Vec<(usize, u32)>> {
+        let meta = &self.tables.meta;
+        let mut changed = Vec::new();
+        for (database, after) in changes {
+            let key = keyspace_key(database);
+            let found = txn.get_for_update(meta, key)?;
+            if found.is_none_or(|found| found[..] != before[database].to_le_bytes()) {
+                return Err(Stop::Conflict);
+            }
+            let after = match after {
+                Some(keyspace) => keyspace,
+                None => {
+                    let garbage = garbage_key(Garbage::Keyspace(before[database]));
+                    txn.put(&self.tables.garbage, garbage, b"")?;
+                    self.new_keyspace(txn)?
+                }
+            };
+            txn.put(meta, key, after.to_le_bytes())?;
+            changed.push((database, after));
+        }
+        Ok(changed)
+    }
+
+    fn new_keyspace(&self, txn: &mut Transaction) -> CommandResult<u32> {
+        let found = txn.get_for_update(&self.tables.meta, NEXT_KEYSPACE)?;
+        let next = found.and_then(|bytes| bytes[..].try_into().ok());
+        let next = next.map_or(DATABASES as u32, u32::from_le_bytes);
+        let later = next.checked_add(1).ok_or(ErrorReply::new("ERR", "no keyspace is left"))?;
+        txn.put(&self.tables.meta, NEXT_KEYSPACE, later.to_le_bytes())?;
+        Ok(next)
     }
 
     /// How many keys a keyspace has for a transaction, those that have expired and are not reclaimed yet included.
@@ -114,6 +223,19 @@ impl Model {
         let counts = txn.prefix(&self.tables.counts, keyspace.to_be_bytes())?;
         counts.map(|entry| entry.map(|(_, count)| decode_count(&count))).sum()
     }
+}
+
+/// The bytes of a number in the table of the format.
+fn meta_number<const N: usize>(
+    tables: &Tables,
+    key: impl AsRef<[u8]>,
+    what: impl FnOnce() -> String,
+) -> Result<[u8; N], StartError> {
+    let record = tables.meta.get(key)?;
+    let bytes = record.as_deref().and_then(|record| record.try_into().ok());
+    bytes.ok_or_else(|| StartError::Model {
+        what: format!("{} in table `redis:meta` is missing or damaged", what()),
+    })
 }
 
 /// The number in a count's record.
@@ -133,6 +255,12 @@ mod tests {
         assert_eq!(expiry_key(0x0102, 3, b"k")[..], *b"\0\0\0\0\0\0\x01\x02\0\0\0\x03k");
         assert_eq!(split_expiry_key(&expiry_key(0x0102, 3, b"k")), Some((0x0102, 3, &b"k"[..])));
         assert_eq!(split_expiry_key(&[0; 11]), None);
+        assert_eq!(garbage_key(Garbage::Content(7))[..], *b"\x01\0\0\0\0\0\0\0\x07");
+        assert_eq!(garbage_key(Garbage::Keyspace(7))[..], *b"\x02\0\0\0\x07");
+        for garbage in [Garbage::Content(7), Garbage::Keyspace(7)] {
+            assert_eq!(Garbage::of_key(&garbage_key(garbage)), Some(garbage));
+        }
+        assert_eq!(split_head_key(&head_key(3, b"k")), Some((3, &b"k"[..])));
         assert_eq!(keyspace_key(15), *b"keyspace\x0F");
         assert!(head_key(1, b"b") < head_key(1, b"ba") && head_key(1, b"z") < head_key(2, b""));
         assert!(expiry_key(255, 9, b"z") < expiry_key(256, 0, b""));

@@ -1,17 +1,23 @@
 //! A transaction of a command that writes.
 
-use fulgurite::{Expiry, Missing, Transaction, Value};
+use std::ops::Bound;
 
 use fulgurite::limits::VALUE_BYTES_MAX;
+use fulgurite::{Missing, Transaction, Value};
 use smallvec::SmallVec;
 
+use super::content::{NAME_BYTES_MAX, content_bounds, member_key};
 use super::counts::{Counted, Counts};
-use super::head::{Head, Kind};
-use super::tables::{Tables, count_key, expiry_key, head_key};
+use super::head::{Collection, Head, Kind};
+use super::tables::{Garbage, Model, TableKey, count_key, expiry_key, garbage_key, head_key};
+use super::view::{Order, Source, View, damaged_row};
 use crate::stop::{ErrorReply, Result, Stop};
 
 /// An I/O thread does not run commands with longer values.
 const INLINE_VALUE_BYTES_MAX: usize = 256 << 10;
+
+/// How many rows are read at a time to be copied.
+const COPIED_ROWS: usize = 256;
 
 /// The longest head.
 const HEAD_BYTES_MAX: usize = 9;
@@ -20,6 +26,7 @@ const HEAD_BYTES_MAX: usize = 9;
 type Created = SmallVec<[(u32, i64); 1]>;
 
 /// A head record that was read.
+#[derive(Clone)]
 pub(crate) struct Old {
     pub head: Head,
     record: Value,
@@ -34,9 +41,23 @@ impl Old {
 
     /// The value, if it is a string.
     pub fn string(&self) -> Result<&[u8]> {
-        match self.head.kind {
-            Kind::String => Ok(self.body()),
+        if self.head.kind == Kind::String { Ok(self.body()) } else { Err(ErrorReply::WRONG_TYPE.into()) }
+    }
+
+    /// The collection, if it is of this kind.
+    pub fn collection(&self, kind: Kind) -> Result<Collection> {
+        if self.head.kind != kind {
+            return Err(ErrorReply::WRONG_TYPE.into());
         }
+        self.any_collection()?.ok_or_else(|| ErrorReply::WRONG_TYPE.into())
+    }
+
+    /// The collection; `None` if it is a string.
+    pub fn any_collection(&self) -> Result<Option<Collection>> {
+        if self.head.kind == Kind::String {
+            return Ok(None);
+        }
+        Collection::decode(self.body()).map(Some).ok_or_else(|| DAMAGED.into())
     }
 
     /// A head record that was found. One with a long value is left to threads that may wait, although it is in memory: what a command
@@ -45,18 +66,18 @@ impl Old {
         if !may_wait && record.len() > INLINE_VALUE_BYTES_MAX {
             return Err(Stop::Blocked(Missing::Value));
         }
-        let (head, body) = Head::decode(&record).ok_or_else(|| {
-            ErrorReply::new("ERR", "the record of the key is damaged: run `fulgurite check`")
-        })?;
+        let (head, body) = Head::decode(&record).ok_or(DAMAGED)?;
         Ok(Old { head, record, body })
     }
 }
+
+const DAMAGED: ErrorReply = ErrorReply::new("ERR", "the record of the key is damaged: run `fulgurite check`");
 
 /// The transaction of a command that writes. What it reads it reads for an update, so that a conflict is found at the commit, and
 /// a key that was read live has to be live then.
 pub(crate) struct Write<'t> {
     pub txn: &'t mut Transaction,
-    pub tables: &'t Tables,
+    pub model: &'t Model,
     /// Whether reads may wait for the disk.
     pub may_wait: bool,
     pub now_ms: u64,
@@ -67,33 +88,40 @@ pub(crate) struct Write<'t> {
     has_put: bool,
 }
 
+/// A collection that a command changes.
+pub(crate) struct Change {
+    /// The record of the key before.
+    old: Option<Old>,
+    head: Head,
+    pub collection: Collection,
+}
+
 impl<'t> Write<'t> {
     pub fn new(
         txn: &'t mut Transaction,
-        tables: &'t Tables,
+        model: &'t Model,
         may_wait: bool,
         now_ms: u64,
         keyspace: u32,
     ) -> Write<'t> {
-        Write { txn, tables, may_wait, now_ms, keyspace, created: Created::new(), has_put: false }
+        Write { txn, model, may_wait, now_ms, keyspace, created: Created::new(), has_put: false }
+    }
+
+    /// What it reads.
+    pub fn view(&self) -> View<'_> {
+        let Write { txn, model, may_wait, now_ms, keyspace, .. } = self;
+        View {
+            source: Source::Transaction(txn),
+            model,
+            may_wait: *may_wait,
+            now_ms: *now_ms,
+            keyspace: *keyspace,
+        }
     }
 
     /// The head record of a key, also of one that has expired and is not reclaimed yet.
     pub fn stored(&mut self, key: &[u8]) -> Result<Option<Old>> {
-        let row = head_key(self.keyspace, key);
-        let found = if self.may_wait {
-            self.txn.get_for_update(&self.tables.heads, &row)?
-        } else {
-            self.txn.try_get_for_update(&self.tables.heads, &row)?
-        };
-        let Some(old) = found.map(|record| Old::decode(record, self.may_wait)).transpose()? else {
-            return Ok(None);
-        };
-        if old.head.expires_at_ms != 0 && old.head.is_live(self.now_ms) {
-            let expiry = Expiry::at_unix_ms(old.head.expires_at_ms);
-            self.txn.commit_before(&self.tables.heads, &row, expiry)?;
-        }
-        Ok(Some(old))
+        self.view().stored(key)
     }
 
     /// Whether a record that was read is that of a key that exists.
@@ -101,10 +129,118 @@ impl<'t> Write<'t> {
         old.as_ref().is_some_and(|old| old.head.is_live(self.now_ms))
     }
 
+    /// The collection of a key, to be changed; `None` if the key does not exist.
+    pub fn change(&mut self, key: &[u8], kind: Kind) -> Result<Option<Change>> {
+        let old = self.stored(key)?;
+        let Some(old) = old.filter(|old| old.head.is_live(self.now_ms)) else { return Ok(None) };
+        let collection = old.collection(kind)?;
+        Ok(Some(Change { head: old.head, old: Some(old), collection }))
+    }
+
+    /// The collection of a key, to be changed; a new one if the key does not exist.
+    pub fn change_or_create(&mut self, key: &[u8], kind: Kind) -> Result<Change> {
+        let old = self.stored(key)?;
+        if let Some(live) = old.as_ref().filter(|old| old.head.is_live(self.now_ms)) {
+            let (head, collection) = (live.head, live.collection(kind)?);
+            return Ok(Change { old, head, collection });
+        }
+        self.create(old, kind)
+    }
+
+    /// A new collection in the place of whatever a key has: of what a command stores as a whole.
+    pub fn replace(&mut self, key: &[u8], kind: Kind) -> Result<Change> {
+        let old = self.stored(key)?;
+        self.create(old, kind)
+    }
+
+    fn create(&mut self, old: Option<Old>, kind: Kind) -> Result<Change> {
+        let id = self.model.new_id(self.may_wait)?;
+        let collection = Collection { id, count: 0, first: 0 };
+        Ok(Change { old, head: Head { kind, expires_at_ms: 0 }, collection })
+    }
+
+    /// Writes the head record of a collection whose content was changed. The key is deleted if nothing is left in it.
+    pub fn finish(&mut self, key: &[u8], change: &Change) -> Result<()> {
+        let Change { old, head, collection } = change;
+        if collection.count > 0 {
+            return self.put(key, old.as_ref(), *head, &collection.encode());
+        }
+        let Some(old) = old else { return Ok(()) };
+        if old.any_collection()?.is_some_and(|before| before.id == collection.id) {
+            return self.remove(key, old);
+        }
+        self.delete(key, old)
+    }
+
+    /// Writes a field or a member.
+    pub fn put_member(&mut self, collection: &Collection, name: &[u8], value: &[u8]) -> Result<()> {
+        if name.len() > NAME_BYTES_MAX {
+            let message = format!(
+                "the field or member has {} bytes, the longest allowed has {NAME_BYTES_MAX}",
+                name.len()
+            );
+            return Err(ErrorReply { code: "ERR", message: message.into() }.into());
+        }
+        self.put_row(&member_key(collection.id, self.model.hash_seed, name), value)
+    }
+
+    pub fn delete_member(&mut self, collection: &Collection, name: &[u8]) -> Result<()> {
+        self.delete_row(&member_key(collection.id, self.model.hash_seed, name))
+    }
+
+    /// Writes a row of the content of collections.
+    pub fn put_row(&mut self, row: &[u8], value: &[u8]) -> Result<()> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(ErrorReply::TOO_LONG.into());
+        }
+        Ok(self.txn.put(&self.model.tables.content, row, value)?)
+    }
+
+    pub fn delete_row(&mut self, row: &[u8]) -> Result<()> {
+        Ok(self.txn.delete(&self.model.tables.content, row)?)
+    }
+
+    /// Copies the content of a collection: a collection with the same content and an id of its own.
+    pub fn copy_content(&mut self, collection: Collection) -> Result<Collection> {
+        self.view().check_rows(collection.count)?;
+        let id = self.model.new_id(self.may_wait)?;
+        let mut from = content_bounds(collection.id);
+        loop {
+            let rows = self.view().rows(from.clone(), Order::Forward, COPIED_ROWS)?;
+            for (row, value) in &rows {
+                let content = row.get(8..).ok_or_else(|| damaged_row(row))?;
+                let copy = [&id.to_be_bytes()[..], content].concat();
+                self.put_row(&copy, value)?;
+            }
+            match rows.last() {
+                Some((last, _)) if rows.len() == COPIED_ROWS => {
+                    from.0 = Bound::Excluded(TableKey::from_slice(last))
+                }
+                _ => return Ok(Collection { id, ..collection }),
+            }
+        }
+    }
+
+    /// Notes that nothing refers to the content of a collection any more, if a record was one.
+    fn leave_content(&mut self, old: &Old, except: Option<u64>) -> Result<()> {
+        match old.any_collection()? {
+            Some(collection) if Some(collection.id) != except => {
+                let row = garbage_key(Garbage::Content(collection.id));
+                Ok(self.txn.put(&self.model.tables.garbage, row, b"")?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes a key whose record was `old`.
     pub fn put(&mut self, key: &[u8], old: Option<&Old>, head: Head, body: &[u8]) -> Result<()> {
         if body.len() + HEAD_BYTES_MAX > VALUE_BYTES_MAX {
             return Err(ErrorReply::TOO_LONG.into());
+        }
+        if let Some(old) = old {
+            let is_collection = head.kind != Kind::String;
+            let kept = is_collection.then(|| Collection::decode(body)).flatten().map(|kept| kept.id);
+            self.leave_content(old, kept)?;
         }
         let mut record = Vec::with_capacity(HEAD_BYTES_MAX + body.len());
         head.encode(&mut record);
@@ -118,12 +254,12 @@ impl<'t> Write<'t> {
             self.drop_expiry(key, expired_before)?;
             if head.expires_at_ms != 0 {
                 let entry = expiry_key(head.expires_at_ms, self.keyspace, key);
-                self.txn.put(&self.tables.expiry, &entry, b"")?;
+                self.txn.put(&self.model.tables.expiry, &entry, b"")?;
             }
         }
         self.add_created(self.keyspace, old.is_none().into());
         self.has_put = true;
-        self.txn.put(&self.tables.heads, head_key(self.keyspace, key), record)?;
+        self.txn.put(&self.model.tables.heads, head_key(self.keyspace, key), record)?;
         Ok(())
     }
 
@@ -139,15 +275,21 @@ impl<'t> Write<'t> {
 
     /// Deletes a key whose record was `old`.
     pub fn delete(&mut self, key: &[u8], old: &Old) -> Result<()> {
+        self.leave_content(old, None)?;
+        self.remove(key, old)
+    }
+
+    /// Deletes the record of a key, `old`, whose content is empty, or belongs to another key now.
+    pub fn remove(&mut self, key: &[u8], old: &Old) -> Result<()> {
         self.drop_expiry(key, old.head.expires_at_ms)?;
         self.add_created(self.keyspace, -1);
-        self.txn.delete(&self.tables.heads, head_key(self.keyspace, key))?;
+        self.txn.delete(&self.model.tables.heads, head_key(self.keyspace, key))?;
         Ok(())
     }
 
     fn drop_expiry(&mut self, key: &[u8], expires_at_ms: u64) -> Result<()> {
         if expires_at_ms != 0 {
-            self.txn.delete(&self.tables.expiry, expiry_key(expires_at_ms, self.keyspace, key))?;
+            self.txn.delete(&self.model.tables.expiry, expiry_key(expires_at_ms, self.keyspace, key))?;
         }
         Ok(())
     }
@@ -186,7 +328,7 @@ impl<'t> Write<'t> {
         {
             let after = counts.after(keyspace, created);
             self.txn.put(
-                &self.tables.counts,
+                &self.model.tables.counts,
                 count_key(keyspace, counts.stripe),
                 after.keys.to_le_bytes(),
             )?;

@@ -1,0 +1,122 @@
+//! Which keyspace each numbered database has. `FLUSHDB` gives a database an empty one, and `SWAPDB` exchanges two: neither touches a
+//! key.
+//!
+//! A command takes all keyspaces once, when it begins, and has them until it ends. So one that runs while another keyspace is
+//! given is as if it had run before: its reply comes after it began. A change is installed once it is durable, as no command may
+//! show what a crash would undo.
+//!
+//! **A keyspace is reclaimed only when no command may write to it any more** (INV-SRV-2): when no database has it, and each command
+//! that began before that was installed has ended. For that each thread notes the version as of which its command began
+//! before it takes the keyspaces, and the reclaimer looks at the notes after the change; all four accesses are sequentially
+//! consistent.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::session::DATABASES;
+
+/// The keyspace of each database.
+pub(crate) type KeyspaceMap = [u32; DATABASES];
+
+/// No command runs.
+const IDLE: u64 = u64::MAX;
+
+/// The keyspaces, and which commands may still use former ones.
+#[derive(Debug)]
+pub(crate) struct Keyspaces {
+    map: [AtomicU32; DATABASES],
+    /// Odd while a change is being installed.
+    version: AtomicU64,
+    /// Held from before a change is written until it is installed.
+    changing: Mutex<()>,
+    /// The version since which no database has a keyspace.
+    gone: Mutex<HashMap<u32, u64>>,
+    /// By thread: the version as of which its command began.
+    running: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl Keyspaces {
+    pub fn new(map: KeyspaceMap, threads: usize) -> Keyspaces {
+        Keyspaces {
+            map: map.map(AtomicU32::new),
+            version: AtomicU64::new(0),
+            changing: Mutex::new(()),
+            gone: Mutex::default(),
+            running: (0..threads).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
+        }
+    }
+
+    /// A command begins on a thread: the keyspaces that it uses.
+    pub fn begin(&self, thread: u32) -> KeyspaceMap {
+        loop {
+            let version = self.version.load(SeqCst);
+            self.running[thread as usize].store(version, SeqCst);
+            let map = self.current();
+            if version.is_multiple_of(2) && self.version.load(SeqCst) == version {
+                return map;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// The command of a thread has ended.
+    pub fn end(&self, thread: u32) {
+        self.running[thread as usize].store(IDLE, SeqCst);
+    }
+
+    fn current(&self) -> KeyspaceMap {
+        self.map.each_ref().map(|keyspace| keyspace.load(SeqCst))
+    }
+
+    /// Keeps all others from changing the keyspaces.
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock()
+    }
+
+    /// Gives databases these keyspaces: commands that begin from now on use them. The caller has the lock.
+    pub fn install(&self, changes: &[(usize, u32)]) {
+        let version = self.version.load(SeqCst) + 2;
+        let before = self.current();
+        let mut map = before;
+        changes.iter().for_each(|&(database, keyspace)| map[database] = keyspace);
+        let gone = before.into_iter().filter(|keyspace| !map.contains(keyspace));
+        self.gone.lock().extend(gone.map(|keyspace| (keyspace, version)));
+        self.version.store(version - 1, SeqCst);
+        for (keyspace, new) in self.map.iter().zip(map) {
+            keyspace.store(new, SeqCst);
+        }
+        self.version.store(version, SeqCst);
+    }
+
+    /// Whether no command may write to a keyspace any more, nor begin to.
+    pub fn is_unused(&self, keyspace: u32) -> bool {
+        let since = self.gone.lock().get(&keyspace).copied().unwrap_or(0);
+        !self.current().contains(&keyspace) && self.running.iter().all(|began| began.load(SeqCst) >= since)
+    }
+
+    /// A keyspace was reclaimed.
+    pub fn forget(&self, keyspace: u32) {
+        self.gone.lock().remove(&keyspace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyspace_is_unused_once_all_commands_that_may_know_it_have_ended() {
+        let map: KeyspaceMap = std::array::from_fn(|database| database as u32);
+        let keyspaces = Keyspaces::new(map, 2);
+        assert_eq!(keyspaces.begin(0)[3], 3);
+        keyspaces.install(&[(3, 16)]);
+        assert_eq!(keyspaces.begin(1)[3], 16);
+        assert!(!keyspaces.is_unused(3), "the command of thread 0 uses it");
+        assert!(!keyspaces.is_unused(16));
+        keyspaces.end(0);
+        assert!(keyspaces.is_unused(3), "thread 1 began later");
+    }
+}
