@@ -1,5 +1,5 @@
-//! The cursors of `SCAN`: numbers for places in the order of keys. A client gets a number, because clients take it for one; the place
-//! stays here, in bounded memory. What is forgotten is an error for the client, never a second beginning.
+//! The cursors of `SCAN`: numbers that stand for how far a scan has come. A client gets a number, because clients take it for one; the key
+//! up to which it has come stays here, in bounded memory. What is forgotten is an error for the client, never a second beginning.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,9 +11,9 @@ const BYTES_MAX: usize = 16 << 20;
 /// What it takes beside the key.
 const ENTRY_BYTES: usize = 160;
 
-/// A place in a keyspace.
+/// How far a scan of a keyspace has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ScanState {
     pub keyspace: u32,
     /// The scan goes on after this key.
     pub after: Box<[u8]>,
@@ -30,7 +30,7 @@ struct State {
     uses: u64,
     bytes: usize,
     /// With when each was used last.
-    places: HashMap<u64, (Place, u64)>,
+    scans: HashMap<u64, (ScanState, u64)>,
     by_use: BTreeMap<u64, u64>,
 }
 
@@ -39,43 +39,37 @@ impl Cursors {
     pub fn new(random: u64) -> Cursors {
         // Half of what a number of 64 bits may be: some clients take a cursor for a signed one.
         let next = random >> 2 | 1;
-        Cursors(Mutex::new(State {
-            next,
-            uses: 0,
-            bytes: 0,
-            places: HashMap::new(),
-            by_use: BTreeMap::new(),
-        }))
+        Cursors(Mutex::new(State { next, uses: 0, bytes: 0, scans: HashMap::new(), by_use: BTreeMap::new() }))
     }
 
-    /// A number for a place.
-    pub fn keep(&self, place: Place) -> u64 {
+    /// A number for a scan.
+    pub fn keep(&self, scan: ScanState) -> u64 {
         let mut state = self.0.lock();
         let (cursor, used) = (state.next, state.uses);
         state.next += 1;
         state.uses += 1;
-        state.bytes += ENTRY_BYTES + place.after.len();
-        state.places.insert(cursor, (place, used));
+        state.bytes += ENTRY_BYTES + scan.after.len();
+        state.scans.insert(cursor, (scan, used));
         state.by_use.insert(used, cursor);
         while state.bytes > BYTES_MAX {
-            let (_, oldest) = state.by_use.pop_first().expect("bytes are those of places");
-            let (place, _) = state.places.remove(&oldest).expect("each use is that of a place");
-            state.bytes -= ENTRY_BYTES + place.after.len();
+            let (_, oldest) = state.by_use.pop_first().expect("bytes are those of scans");
+            let (scan, _) = state.scans.remove(&oldest).expect("each use is that of a scan");
+            state.bytes -= ENTRY_BYTES + scan.after.len();
         }
         cursor
     }
 
-    /// The place of a number, if it is known.
-    pub fn find(&self, cursor: u64) -> Option<Place> {
+    /// The scan of a number, if it is known.
+    pub fn find(&self, cursor: u64) -> Option<ScanState> {
         let mut state = self.0.lock();
         let now = state.uses;
-        let (place, used) = state.places.get_mut(&cursor)?;
+        let (scan, used) = state.scans.get_mut(&cursor)?;
         let before = std::mem::replace(used, now);
-        let place = place.clone();
+        let scan = scan.clone();
         state.uses += 1;
         state.by_use.remove(&before);
         state.by_use.insert(now, cursor);
-        Some(place)
+        Some(scan)
     }
 }
 
@@ -86,16 +80,16 @@ mod tests {
     #[test]
     fn cursors_are_found_until_there_is_no_room_and_those_in_use_stay() {
         let cursors = Cursors::new(u64::MAX);
-        let place = |n: usize| Place { keyspace: 7, after: vec![n as u8; 60_000].into() };
-        let first = cursors.keep(place(1));
-        let second = cursors.keep(place(2));
+        let scan = |n: usize| ScanState { keyspace: 7, after: vec![n as u8; 60_000].into() };
+        let first = cursors.keep(scan(1));
+        let second = cursors.keep(scan(2));
         for n in 0..1_000 {
-            cursors.keep(place(n));
-            assert_eq!(cursors.find(first), Some(place(1)));
+            cursors.keep(scan(n));
+            assert_eq!(cursors.find(first), Some(scan(1)));
         }
         assert_eq!(cursors.find(second), None, "it was used longest ago");
         let state = cursors.0.lock();
-        assert!(state.bytes <= BYTES_MAX && state.places.len() == state.by_use.len());
-        assert!(state.places.len() > 250);
+        assert!(state.bytes <= BYTES_MAX && state.scans.len() == state.by_use.len());
+        assert!(state.scans.len() > 250);
     }
 }

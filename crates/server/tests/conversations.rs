@@ -87,6 +87,72 @@ fn numbers_are_incremented() {
 }
 
 #[test]
+fn longest_common_subsequences() {
+    let bytes = "a".repeat(20_000);
+    talk(&[
+        ("MSET a ohmytext b mynewtext", "OK"),
+        ("LCS a b", "\"mytext\""),
+        ("LCS a b LEN", "6"),
+        ("LCS a b IDX", "[\"matches\" [[[4 7] [5 8]] [[2 3] [0 1]]] \"len\" 6]"),
+        ("LCS a b idx MINMATCHLEN 4", "[\"matches\" [[[4 7] [5 8]]] \"len\" 6]"),
+        ("LCS a b IDX MINMATCHLEN 4 WITHMATCHLEN", "[\"matches\" [[[4 7] [5 8] 4]] \"len\" 6]"),
+        ("LCS a nothing", "\"\""),
+        ("LCS nothing nothing LEN", "0"),
+        ("LCS a nothing IDX", "[\"matches\" [] \"len\" 0]"),
+        ("LCS a b LEN IDX", "-ERR If you want both the length and indexes, please just use IDX."),
+        ("LCS a b MINMATCHLEN", "-ERR syntax error"),
+        ("LCS a b MINMATCHLEN x", "-ERR value is not an integer or out of range"),
+        ("LCS a b WHAT", "-ERR syntax error"),
+        (&format!("SET long {bytes}"), "OK"),
+        (&format!("SET middle {}", &bytes[..5_000]), "OK"),
+        ("LCS long middle LEN", "5000"),
+        ("LCS a long LEN", "0"),
+        ("LCS long long", "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len"),
+    ]);
+}
+
+#[test]
+fn bitfields_are_read_and_written() {
+    talk(&[
+        ("BITFIELD f INCRBY i5 100 1 GET u4 0", "[1 0]"),
+        ("STRLEN f", "14"),
+        ("BITFIELD f SET u8 #1 255 SET i8 #1 -128 GET u8 #1 GET i8 8", "[0 -1 128 -128]"),
+        ("BITFIELD f INCRBY u2 100 1 OVERFLOW SAT INCRBY u2 102 5", "[1 3]"),
+        ("BITFIELD f OVERFLOW FAIL INCRBY u2 102 1", "[nil]"),
+        ("BITFIELD f OVERFLOW WRAP INCRBY u2 102 1", "[0]"),
+        (
+            "BITFIELD f SET i64 0 -9223372036854775808 GET u63 0 GET u63 1",
+            "[36028797018963968 4611686018427387904 0]",
+        ),
+        (
+            "BITFIELD f OVERFLOW SAT INCRBY i64 0 -1 SET u63 0 -1",
+            "[-9223372036854775808 4611686018427387904]",
+        ),
+        ("BITFIELD new OVERFLOW FAIL SET u2 100 9", "[nil]"),
+        ("STRLEN new", "13"),
+        ("BITFIELD nothing GET u8 0", "[0]"),
+        ("EXISTS nothing", "0"),
+        ("BITFIELD nothing", "[]"),
+        ("BITFIELD_RO f GET i8 1000000 GET u1 8", "[0 1]"),
+        ("BITFIELD_RO f SET u8 0 1", "-ERR BITFIELD_RO only supports the GET subcommand"),
+        (
+            "BITFIELD f GET u64 0",
+            "-ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
+        ),
+        ("BITFIELD f GET u8 4294967296", "-ERR bit offset is not an integer or out of range"),
+        ("BITFIELD f GET u8 #x", "-ERR bit offset is not an integer or out of range"),
+        ("BITFIELD f OVERFLOW MAYBE", "-ERR Invalid OVERFLOW type specified"),
+        ("BITFIELD f SET u8 0 x", "-ERR value is not an integer or out of range"),
+        ("BITFIELD f SET u8 0", "-ERR syntax error"),
+        ("BITFIELD far SET u8 8000000 7", "[0]"),
+        ("BITFIELD far GET u8 8000000", "[7]"),
+        ("EXPIRE f 100", "1"),
+        ("BITFIELD f SET u8 0 0", "[255]"),
+        ("TTL f", "100"),
+    ]);
+}
+
+#[test]
 fn keys_are_counted_deleted_and_typed() {
     talk(&[
         ("MSET a 1 b 2 c 3", "OK"),

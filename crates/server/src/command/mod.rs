@@ -1,22 +1,28 @@
 //! Commands: the table, and one file for each family.
 
+mod bitfield;
 mod bits;
 mod connection;
 mod databases;
 mod hashes;
 mod info;
 mod keys;
+mod lcs;
 mod scan;
 mod server;
 mod strings;
 mod table;
+mod table_hashes;
+mod table_server;
 mod transactions;
+
+use fulgurite_resp::parse_i64;
 
 use crate::args::Args;
 use crate::context::Context;
 use crate::stop::{ErrorReply, Result, Stop};
 
-pub(crate) use table::{COMMANDS, find};
+pub(crate) use table::find;
 
 /// Runs a command. Before its first reply or change of the session it may end with [`Stop::Blocked`], and runs again on a worker.
 pub(crate) type Handler = fn(&mut Context<'_>, &Args<'_>) -> Result<()>;
@@ -29,6 +35,8 @@ pub(crate) struct Keys {
     /// That of the last one; below 0 it counts from the end.
     pub last: i8,
     pub step: i8,
+    /// The index of an argument that says how many keys follow it; 0: there is none.
+    pub count_at: i8,
 }
 
 /// A command.
@@ -60,11 +68,15 @@ impl Command {
 
     /// The keys among the arguments of a command, which it [takes](Command::takes).
     pub fn keys_of<'a>(&self, args: &Args<'a>) -> impl Iterator<Item = &'a [u8]> {
-        let Keys { first, last, step } = self.keys;
+        let Keys { first, last, step, count_at } = self.keys;
         let end = if last < 0 { args.len() as isize + last as isize } else { last as isize };
         let indices = (first.max(1) as isize..=end).step_by(step.max(1) as usize);
-        let count = if first == 0 { 0 } else { usize::MAX };
-        indices.take(count).filter_map(|index| args.get(index as usize)).collect::<Vec<_>>().into_iter()
+        let fixed = indices.take(if first == 0 { 0 } else { usize::MAX });
+        let count_at = usize::from(count_at.unsigned_abs());
+        let count = if count_at == 0 { None } else { args.get(count_at).and_then(parse_i64) };
+        let counted = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+        let counted = args.from(count_at + 1).iter().take(counted).copied();
+        fixed.filter_map(|index| args.get(index as usize)).chain(counted).collect::<Vec<_>>().into_iter()
     }
 }
 

@@ -7,7 +7,7 @@ use fulgurite_resp::parse_i64;
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::cursors::Place;
+use crate::cursors::ScanState;
 use crate::glob;
 use crate::model::{Bounds, INLINE_ROWS_MAX, Kind, Old, TableKey, head_key, row_name, split_head_key};
 use crate::stop::{ErrorReply, Result, Stop};
@@ -72,23 +72,23 @@ pub(super) fn scan(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let after = match cursor {
         0 => None,
         cursor => {
-            let place = context.shared.cursors.find(cursor);
-            let place = place.ok_or(ErrorReply::new(
+            let state = context.shared.cursors.find(cursor);
+            let state = state.ok_or(ErrorReply::new(
                 "ERR",
                 "invalid cursor: the server does not know it any more; begin again with 0",
             ))?;
-            if place.keyspace != keyspace {
+            if state.keyspace != keyspace {
                 // The database was flushed or swapped: no key is left that was there when the scan began.
                 return reply_scan(context, 0, &[]);
             }
-            Some(place.after)
+            Some(state.after)
         }
     };
     let (keys, last) = context.scan_keys(after.as_deref(), options.count, |key, old| {
         options.matches(key) && options.kind.is_none_or(|kind| kind == Some(old.head.kind))
     })?;
     let next = match last {
-        Some(after) => context.shared.cursors.keep(Place { keyspace, after: after[..].into() }),
+        Some(after) => context.shared.cursors.keep(ScanState { keyspace, after: after[..].into() }),
         None => 0,
     };
     reply_scan(context, next, &keys)
@@ -160,8 +160,8 @@ pub(super) fn randomkey(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     let env = context.shared.env.clone();
     let found = match context.end_of_keys(false)?.zip(context.end_of_keys(true)?) {
         Some((first, last)) => {
-            let place = between(&first, &last, env.random_u64());
-            let (mut keys, _) = context.scan_keys(Some(&place), RANDOM_KEYS, |_, _| true)?;
+            let near = between(&first, &last, env.random_u64());
+            let (mut keys, _) = context.scan_keys(Some(&near), RANDOM_KEYS, |_, _| true)?;
             if keys.len() < RANDOM_KEYS {
                 keys = context.scan_keys(None, RANDOM_KEYS, |_, _| true)?.0;
             }
@@ -177,7 +177,7 @@ pub(super) fn randomkey(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A place between two keys, by a random number.
+/// A key between two others, by a random number.
 fn between(first: &[u8], last: &[u8], random: u64) -> Vec<u8> {
     let shared = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     let number = |key: &[u8]| {
@@ -188,8 +188,8 @@ fn between(first: &[u8], last: &[u8], random: u64) -> Vec<u8> {
         u64::from_be_bytes(bytes)
     };
     let (low, high) = (number(first), number(last));
-    let place = low + (u128::from(random) * u128::from(high.saturating_sub(low)) >> 64) as u64;
-    [&first[..shared], &place.to_be_bytes()].concat()
+    let number = low + (u128::from(random) * u128::from(high.saturating_sub(low)) >> 64) as u64;
+    [&first[..shared], &number.to_be_bytes()].concat()
 }
 
 impl Context<'_> {
@@ -280,16 +280,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_between_the_ends() {
+    fn random_keys_are_between_the_ends() {
         for (first, last) in
             [(&b"user:0001"[..], &b"user:9999"[..]), (b"a", b"b"), (b"a", b"a"), (b"", b"zz")]
         {
             for random in [0, u64::MAX / 3, u64::MAX] {
-                let place = between(first, last, random);
+                let key = between(first, last, random);
                 let mut padded = first.to_vec();
-                padded.resize(first.len().max(place.len()), 0);
-                assert!(place.as_slice() <= [last, &[0; 9]].concat().as_slice(), "{place:?}");
-                assert!([&place[..], &[0; 9]].concat() >= first.to_vec(), "{place:?}");
+                padded.resize(first.len().max(key.len()), 0);
+                assert!(key.as_slice() <= [last, &[0; 9]].concat().as_slice(), "{key:?}");
+                assert!([&key[..], &[0; 9]].concat() >= first.to_vec(), "{key:?}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The server: its commands, its time.
 
-use super::{COMMANDS, Command, Keys, find};
+use super::table::commands;
+use super::{Command, Keys, find};
 use crate::args::Args;
 use crate::context::Context;
 use crate::stop::{ErrorReply, Result};
@@ -20,20 +21,20 @@ pub(super) fn time(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
 pub(super) fn command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     match () {
         () if args.len() == 1 => {
-            context.reply().array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| describe(context, command));
+            context.reply().array(commands().count());
+            commands().for_each(|command| describe(context, command));
         }
-        () if args.is(1, "count") && args.len() == 2 => context.reply().integer(COMMANDS.len() as i64),
+        () if args.is(1, "count") && args.len() == 2 => context.reply().integer(commands().count() as i64),
         () if args.is(1, "list") && args.len() == 2 => {
             let mut reply = context.reply();
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+            reply.array(commands().count());
+            commands().for_each(|command| reply.bulk(command.name.as_bytes()));
         }
         () if args.is(1, "info") => {
             let names = args.from(2);
             if names.is_empty() {
-                context.reply().array(COMMANDS.len());
-                COMMANDS.iter().for_each(|command| describe(context, command));
+                context.reply().array(commands().count());
+                commands().for_each(|command| describe(context, command));
                 return Ok(());
             }
             context.reply().array(names.len());
@@ -53,13 +54,15 @@ pub(super) fn command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> 
 
 /// A command as `COMMAND` shows it.
 fn describe(context: &mut Context<'_>, command: &Command) {
-    let Keys { first, last, step } = command.keys;
+    let Keys { first, last, step, count_at } = command.keys;
+    let movable = (count_at != 0).then_some("movablekeys");
+    let flags = command.flags.iter().copied().chain(movable);
     let mut reply = context.reply();
     reply.array(10);
     reply.bulk(command.name.as_bytes());
     reply.integer(command.arity.into());
-    reply.set(command.flags.len());
-    command.flags.iter().for_each(|flag| reply.simple(flag.as_bytes()));
+    reply.set(flags.clone().count());
+    flags.for_each(|flag| reply.simple(flag.as_bytes()));
     for number in [first, last, step] {
         reply.integer(number.into());
     }
@@ -72,7 +75,7 @@ fn describe(context: &mut Context<'_>, command: &Command) {
 
 fn docs(context: &mut Context<'_>, args: &Args<'_>) {
     let named: Vec<_> = args.from(2).iter().filter_map(|name| find(name)).collect();
-    let commands = if args.len() == 2 { COMMANDS.iter().collect() } else { named };
+    let commands = if args.len() == 2 { commands().collect() } else { named };
     let mut reply = context.reply();
     reply.map(commands.len());
     for command in commands {

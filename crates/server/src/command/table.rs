@@ -1,12 +1,19 @@
-//! The table of commands, sorted by name. Arity, flags, keys and categories are those of Redis 7.2.
+//! The tables of commands, each sorted by name. Arity, flags, keys and categories are those of Redis 7.2.
 
-use super::{
-    Command, Handler, Keys, bits, connection, databases, hashes, info, keys, scan, server, strings,
-    transactions,
-};
+use super::table_hashes::HASH_COMMANDS;
+use super::table_server::SERVER_COMMANDS;
+use super::{Command, Handler, Keys, bitfield, bits, connection, keys, lcs, scan, strings, transactions};
+
+/// All tables, those with the commands that run most often first.
+static TABLES: [&[Command]; 3] = [COMMANDS, HASH_COMMANDS, SERVER_COMMANDS];
 
 /// All commands.
-pub(crate) static COMMANDS: &[Command] = &[
+pub(crate) fn commands() -> impl Iterator<Item = &'static Command> + Clone {
+    TABLES.into_iter().flatten()
+}
+
+/// The commands that read and write keys, and those of connections and transactions.
+static COMMANDS: &[Command] = &[
     row(
         "append",
         3,
@@ -38,6 +45,26 @@ pub(crate) static COMMANDS: &[Command] = &[
         bits::bitcount,
     ),
     row(
+        "bitfield",
+        -2,
+        &["write", "denyoom"],
+        (1, 1, 1),
+        &["write", "bitmap", "slow"],
+        ("3.2.0", "bitmap"),
+        "Reads and writes integers at bits of a string",
+        bitfield::bitfield,
+    ),
+    row(
+        "bitfield_ro",
+        -2,
+        &["readonly", "fast"],
+        (1, 1, 1),
+        &["read", "bitmap", "fast"],
+        ("6.0.0", "bitmap"),
+        "Reads integers at bits of a string",
+        bitfield::bitfield,
+    ),
+    row(
         "bitop",
         -4,
         &["write", "denyoom"],
@@ -56,36 +83,6 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("2.8.7", "bitmap"),
         "Finds the first bit of a string that is set, or is not",
         bits::bitpos,
-    ),
-    row(
-        "client",
-        -2,
-        &["noscript", "loading", "stale"],
-        (0, 0, 0),
-        &["slow", "connection"],
-        ("2.4.0", "connection"),
-        "Asks about clients, and sets up the connection",
-        connection::client,
-    ),
-    row(
-        "command",
-        -1,
-        &["loading", "stale"],
-        (0, 0, 0),
-        &["slow", "connection"],
-        ("2.8.13", "server"),
-        "Describes the commands",
-        server::command,
-    ),
-    row(
-        "config",
-        -2,
-        &["admin", "noscript", "loading", "stale"],
-        (0, 0, 0),
-        &["admin", "slow", "dangerous"],
-        ("2.0.0", "server"),
-        "Returns the configuration",
-        info::config,
     ),
     row(
         "copy",
@@ -218,26 +215,6 @@ pub(crate) static COMMANDS: &[Command] = &[
         keys::expiretime,
     ),
     row(
-        "flushall",
-        -1,
-        &["write"],
-        (0, 0, 0),
-        &["keyspace", "write", "slow", "dangerous"],
-        ("1.0.0", "server"),
-        "Removes all keys of all databases",
-        databases::flushall,
-    ),
-    row(
-        "flushdb",
-        -1,
-        &["write"],
-        (0, 0, 0),
-        &["keyspace", "write", "slow", "dangerous"],
-        ("1.0.0", "server"),
-        "Removes all keys of the database",
-        databases::flushdb,
-    ),
-    row(
         "get",
         2,
         &["readonly", "fast"],
@@ -298,16 +275,6 @@ pub(crate) static COMMANDS: &[Command] = &[
         strings::getset,
     ),
     row(
-        "hdel",
-        -3,
-        &["write", "fast"],
-        (1, 1, 1),
-        &["write", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Deletes fields of a hash",
-        hashes::hdel,
-    ),
-    row(
         "hello",
         -1,
         &["noscript", "loading", "stale", "fast", "no_auth"],
@@ -316,156 +283,6 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("6.0.0", "connection"),
         "Negotiates the protocol",
         connection::hello,
-    ),
-    row(
-        "hexists",
-        3,
-        &["readonly", "fast"],
-        (1, 1, 1),
-        &["read", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Tells whether a field exists",
-        hashes::hexists,
-    ),
-    row(
-        "hget",
-        3,
-        &["readonly", "fast"],
-        (1, 1, 1),
-        &["read", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Returns the value of a field",
-        hashes::hget,
-    ),
-    row(
-        "hgetall",
-        2,
-        &["readonly"],
-        (1, 1, 1),
-        &["read", "hash", "slow"],
-        ("2.0.0", "hash"),
-        "Returns all fields and their values",
-        hashes::hgetall,
-    ),
-    row(
-        "hincrby",
-        4,
-        &["write", "denyoom", "fast"],
-        (1, 1, 1),
-        &["write", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Adds an integer to the value of a field",
-        hashes::hincrby,
-    ),
-    row(
-        "hincrbyfloat",
-        4,
-        &["write", "denyoom", "fast"],
-        (1, 1, 1),
-        &["write", "hash", "fast"],
-        ("2.6.0", "hash"),
-        "Adds a number to the value of a field",
-        hashes::hincrbyfloat,
-    ),
-    row(
-        "hkeys",
-        2,
-        &["readonly"],
-        (1, 1, 1),
-        &["read", "hash", "slow"],
-        ("2.0.0", "hash"),
-        "Returns all fields",
-        hashes::hkeys,
-    ),
-    row(
-        "hlen",
-        2,
-        &["readonly", "fast"],
-        (1, 1, 1),
-        &["read", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Returns the number of fields",
-        hashes::hlen,
-    ),
-    row(
-        "hmget",
-        -3,
-        &["readonly", "fast"],
-        (1, 1, 1),
-        &["read", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Returns the values of fields",
-        hashes::hmget,
-    ),
-    row(
-        "hmset",
-        -4,
-        &["write", "denyoom", "fast"],
-        (1, 1, 1),
-        &["write", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Sets fields of a hash",
-        hashes::hmset,
-    ),
-    row(
-        "hrandfield",
-        -2,
-        &["readonly"],
-        (1, 1, 1),
-        &["read", "hash", "slow"],
-        ("6.2.0", "hash"),
-        "Returns random fields",
-        hashes::hrandfield,
-    ),
-    row(
-        "hscan",
-        -3,
-        &["readonly"],
-        (1, 1, 1),
-        &["read", "hash", "slow"],
-        ("2.8.0", "hash"),
-        "Goes through the fields of a hash in steps",
-        hashes::hscan,
-    ),
-    row(
-        "hset",
-        -4,
-        &["write", "denyoom", "fast"],
-        (1, 1, 1),
-        &["write", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Sets fields of a hash",
-        hashes::hset,
-    ),
-    row(
-        "hsetnx",
-        4,
-        &["write", "denyoom", "fast"],
-        (1, 1, 1),
-        &["write", "hash", "fast"],
-        ("2.0.0", "hash"),
-        "Sets a field of a hash if it does not exist",
-        hashes::hsetnx,
-    ),
-    row(
-        "hstrlen",
-        3,
-        &["readonly", "fast"],
-        (1, 1, 1),
-        &["read", "hash", "fast"],
-        ("3.2.0", "hash"),
-        "Returns the length of a field's value",
-        hashes::hstrlen,
-    ),
-    row(
-        "hvals",
-        2,
-        &["readonly"],
-        (1, 1, 1),
-        &["read", "hash", "slow"],
-        ("2.0.0", "hash"),
-        "Returns the values of all fields",
-        hashes::hvals,
     ),
     row(
         "incr",
@@ -498,16 +315,6 @@ pub(crate) static COMMANDS: &[Command] = &[
         strings::incrbyfloat,
     ),
     row(
-        "info",
-        -1,
-        &["loading", "stale"],
-        (0, 0, 0),
-        &["slow", "dangerous"],
-        ("1.0.0", "server"),
-        "Returns figures of the server",
-        info::info,
-    ),
-    row(
         "keys",
         2,
         &["readonly"],
@@ -516,6 +323,16 @@ pub(crate) static COMMANDS: &[Command] = &[
         ("1.0.0", "generic"),
         "Returns all keys that match a pattern",
         scan::keys,
+    ),
+    row(
+        "lcs",
+        -3,
+        &["readonly"],
+        (1, 2, 1),
+        &["read", "string", "slow"],
+        ("7.0.0", "string"),
+        "Finds the longest common subsequence of two strings",
+        lcs::lcs,
     ),
     row(
         "mget",
@@ -788,26 +605,6 @@ pub(crate) static COMMANDS: &[Command] = &[
         strings::getrange,
     ),
     row(
-        "swapdb",
-        3,
-        &["write", "fast"],
-        (0, 0, 0),
-        &["keyspace", "write", "fast", "dangerous"],
-        ("4.0.0", "server"),
-        "Exchanges two databases",
-        databases::swapdb,
-    ),
-    row(
-        "time",
-        1,
-        &["loading", "stale", "fast"],
-        (0, 0, 0),
-        &["fast"],
-        ("2.6.0", "server"),
-        "Returns the server's time",
-        server::time,
-    ),
-    row(
         "touch",
         -2,
         &["readonly", "fast"],
@@ -870,7 +667,7 @@ pub(crate) static COMMANDS: &[Command] = &[
 ];
 
 #[expect(clippy::too_many_arguments, reason = "the columns of the table, in its order")]
-const fn row(
+pub(super) const fn row(
     name: &'static str,
     arity: i8,
     flags: &'static [&'static str],
@@ -884,12 +681,20 @@ const fn row(
         name,
         arity,
         flags,
-        keys: Keys { first, last, step },
+        keys: Keys { first, last, step, count_at: 0 },
         categories,
         since,
         group,
         summary,
         handler,
+    }
+}
+
+impl Command {
+    /// The same, with more keys: an argument says how many follow it.
+    pub(super) const fn with_key_count_at(mut self, count_at: i8) -> Command {
+        self.keys.count_at = count_at;
+        self
     }
 }
 
@@ -902,8 +707,10 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
     let lower = lower.get_mut(..name.len())?;
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
-    let index = COMMANDS.binary_search_by(|command| command.name.as_bytes().cmp(lower)).ok()?;
-    Some(&COMMANDS[index])
+    TABLES.into_iter().find_map(|table| {
+        let index = table.binary_search_by(|command| command.name.as_bytes().cmp(lower)).ok()?;
+        Some(&table[index])
+    })
 }
 
 #[cfg(test)]
@@ -912,12 +719,14 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_and_every_command_is_found_in_any_case() {
-        assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
-        for command in COMMANDS {
+        assert!(TABLES.iter().all(|table| table.is_sorted_by(|a, b| a.name < b.name)));
+        for command in commands() {
+            assert_eq!(commands().filter(|other| other.name == command.name).count(), 1, "{}", command.name);
             assert_eq!(find(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);
             let has_kind =
                 command.has_flag("write") || command.has_flag("readonly") || command.name == "watch";
-            assert!(command.keys.first == 0 || has_kind, "{}", command.name);
+            let has_keys = command.keys.first != 0 || command.keys.count_at != 0;
+            assert!(!has_keys || has_kind, "{}", command.name);
         }
         assert!(find(b"").is_none() && find(b"nothing").is_none() && find(&[b'a'; 100]).is_none());
     }

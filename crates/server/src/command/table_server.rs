@@ -1,0 +1,88 @@
+//! The table of the commands that are about the server and its clients.
+
+use super::table::row;
+use super::{Command, connection, databases, info, server};
+
+/// These commands, sorted by name.
+pub(super) static SERVER_COMMANDS: &[Command] = &[
+    row(
+        "client",
+        -2,
+        &["noscript", "loading", "stale"],
+        (0, 0, 0),
+        &["slow", "connection"],
+        ("2.4.0", "connection"),
+        "Asks about clients, and sets up the connection",
+        connection::client,
+    ),
+    row(
+        "command",
+        -1,
+        &["loading", "stale"],
+        (0, 0, 0),
+        &["slow", "connection"],
+        ("2.8.13", "server"),
+        "Describes the commands",
+        server::command,
+    ),
+    row(
+        "config",
+        -2,
+        &["admin", "noscript", "loading", "stale"],
+        (0, 0, 0),
+        &["admin", "slow", "dangerous"],
+        ("2.0.0", "server"),
+        "Returns the configuration",
+        info::config,
+    ),
+    row(
+        "flushall",
+        -1,
+        &["write"],
+        (0, 0, 0),
+        &["keyspace", "write", "slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Removes all keys of all databases",
+        databases::flushall,
+    ),
+    row(
+        "flushdb",
+        -1,
+        &["write"],
+        (0, 0, 0),
+        &["keyspace", "write", "slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Removes all keys of the database",
+        databases::flushdb,
+    ),
+    row(
+        "info",
+        -1,
+        &["loading", "stale"],
+        (0, 0, 0),
+        &["slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Returns figures of the server",
+        info::info,
+    ),
+    row(
+        "swapdb",
+        3,
+        &["write", "fast"],
+        (0, 0, 0),
+        &["keyspace", "write", "fast", "dangerous"],
+        ("4.0.0", "server"),
+        "Exchanges two databases",
+        databases::swapdb,
+    ),
+    row(
+        "time",
+        1,
+        &["loading", "stale", "fast"],
+        (0, 0, 0),
+        &["fast"],
+        ("2.6.0", "server"),
+        "Returns the server's time",
+        server::time,
+    ),
+];
