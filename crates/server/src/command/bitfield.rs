@@ -1,16 +1,13 @@
 //! `BITFIELD`: integers of any width at any bit of a string.
 
-use fulgurite::Missing;
+use std::ops::Range;
+
 use fulgurite_resp::parse_i64;
 
-use super::strings::change;
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::Old;
-use crate::stop::{ErrorReply, Result, Stop};
-
-/// An I/O thread does not write further into a string.
-const INLINE_END_MAX: u64 = 256 << 10;
+use crate::model::{Old, View};
+use crate::stop::{ErrorReply, Result};
 
 const BAD_TYPE: ErrorReply = ErrorReply::new(
     "ERR",
@@ -58,9 +55,10 @@ impl Field {
         Ok(Field { is_signed, bits, offset })
     }
 
-    /// How many bytes a string has at least that has this field.
-    fn end_bytes(self) -> u64 {
-        (self.offset + u64::from(self.bits)).div_ceil(8)
+    /// The bytes of a string in which it is.
+    fn bytes(self) -> Range<usize> {
+        let end = (self.offset + u64::from(self.bits)).div_ceil(8);
+        (self.offset / 8) as usize..end as usize
     }
 
     /// The least and the greatest number that it holds.
@@ -132,6 +130,16 @@ struct Operation {
 }
 
 impl Operation {
+    /// Runs it on the bytes of a string in which its field is. Returns these, and what it replies.
+    fn run_on(self, view: &View<'_>, old: Option<&Old>) -> Result<(Vec<u8>, Option<i64>)> {
+        let range = self.field.bytes();
+        let mut bytes = old.map_or(Ok(Vec::new()), |old| view.text_range(old, range.clone()))?;
+        bytes.resize(range.len(), 0);
+        let field = Field { offset: self.field.offset % 8, ..self.field };
+        let result = Operation { field, ..self }.run(&mut bytes);
+        Ok((bytes, result))
+    }
+
     /// Runs it on a string, which has the field if it writes. Returns what it replies.
     fn run(self, value: &mut [u8]) -> Option<i64> {
         let Operation { field, action, overflow } = self;
@@ -186,32 +194,31 @@ fn parse(args: &Args<'_>, bytes_max: u64) -> Result<Vec<Operation>> {
 /// `BITFIELD key [GET type offset] [SET type offset value] [INCRBY type offset increment] [OVERFLOW WRAP | SAT | FAIL] ...`
 pub(super) fn bitfield(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let operations = parse(args, context.shared.config.argument_bytes_max as u64)?;
-    let writing = operations.iter().filter(|operation| operation.action != Action::Get);
-    let Some(end) = writing.map(|operation| operation.field.end_bytes()).max() else {
-        return get_all(context, args, &operations);
-    };
+    if operations.iter().all(|operation| operation.action == Action::Get) {
+        let results = context.view(|view| {
+            let old = view.live(&args[1])?;
+            let get = |operation: &Operation| operation.run_on(view, old.as_ref()).map(|(_, result)| result);
+            operations.iter().map(get).collect::<Result<Vec<_>>>()
+        })?;
+        reply(context, &results);
+        return Ok(());
+    }
     if args.is(0, "bitfield_ro") {
         return Err(READ_ONLY.into());
     }
-    if !context.may_wait && end > INLINE_END_MAX {
-        return Err(Stop::Blocked(Missing::Value));
-    }
-    // The string is as long as what is written last needs, also if that does not fit and is not written: as in Redis.
-    let results = change(context, &args[1], |old| {
-        let mut value = old.unwrap_or_default().to_vec();
-        value.resize(value.len().max(end as usize), 0);
-        let results: Vec<_> = operations.iter().map(|operation| operation.run(&mut value)).collect();
-        Ok((Some(value), results))
+    let results = context.write(|write| {
+        let mut run = |operation: &Operation| {
+            let old = write.stored(&args[1])?;
+            let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
+            let (bytes, result) = operation.run_on(&write.view(), live)?;
+            if operation.action != Action::Get {
+                // Also if it does not fit and stays: the string is as long as the field needs then, as in Redis.
+                write.write_text(&args[1], old.as_ref(), operation.field.bytes().start, &bytes)?;
+            }
+            Ok(result)
+        };
+        operations.iter().map(&mut run).collect::<Result<Vec<_>>>()
     })?;
-    reply(context, &results);
-    Ok(())
-}
-
-fn get_all(context: &mut Context<'_>, args: &Args<'_>, operations: &[Operation]) -> Result<()> {
-    let found = context.read(&args[1])?;
-    let value = found.as_ref().map(Old::string).transpose()?.unwrap_or_default();
-    let results: Vec<_> =
-        operations.iter().map(|operation| Some(operation.field.get(value) as i64)).collect();
     reply(context, &results);
     Ok(())
 }

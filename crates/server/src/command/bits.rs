@@ -2,10 +2,9 @@
 
 use fulgurite_resp::parse_i64;
 
-use super::strings::change;
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::Old;
+use crate::model::{Old, View};
 use crate::stop::{ErrorReply, Result};
 
 const OFFSET: ErrorReply = ErrorReply::new("ERR", "bit offset is not an integer or out of range");
@@ -20,14 +19,13 @@ fn offset_of(context: &Context<'_>, text: &[u8]) -> Result<u64> {
 
 fn bit_at(value: &[u8], offset: u64) -> bool {
     let byte = usize::try_from(offset / 8).ok().and_then(|index| value.get(index));
-    byte.is_some_and(|byte| byte >> (7 - offset % 8) & 1 == 1)
+    byte.is_some_and(|&byte| bit_of(byte, offset))
 }
 
 pub(super) fn getbit(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let offset = offset_of(context, &args[2])?;
-    let found = context.read(&args[1])?;
-    let value = found.as_ref().map(Old::string).transpose()?.unwrap_or_default();
-    context.reply().integer(bit_at(value, offset).into());
+    let found = context.view(|view| byte_at(view, view.live(&args[1])?.as_ref(), offset))?;
+    context.reply().integer(bit_of(found, offset).into());
     Ok(())
 }
 
@@ -38,16 +36,28 @@ pub(super) fn setbit(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         Some(1) => true,
         _ => return Err(BIT.into()),
     };
-    let before = change(context, &args[1], |old| {
-        let mut value = old.unwrap_or_default().to_vec();
-        let index = (offset / 8) as usize;
-        value.resize(value.len().max(index + 1), 0);
-        let (mask, before) = (1 << (7 - offset % 8), bit_at(&value, offset));
-        value[index] = if is_set { value[index] | mask } else { value[index] & !mask };
-        Ok((Some(value), before))
+    let before = context.write(|write| {
+        let old = write.stored(&args[1])?;
+        let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
+        let byte = byte_at(&write.view(), live, offset)?;
+        let mask = 1 << (7 - offset % 8);
+        let new = if is_set { byte | mask } else { byte & !mask };
+        write.write_text(&args[1], old.as_ref(), (offset / 8) as usize, &[new])?;
+        Ok(bit_of(byte, offset))
     })?;
     context.reply().integer(before.into());
     Ok(())
+}
+
+/// The byte of a string in which a bit is; 0 behind its end.
+fn byte_at(view: &View<'_>, old: Option<&Old>, offset: u64) -> Result<u8> {
+    let at = (offset / 8) as usize;
+    let bytes = old.map(|old| view.text_range(old, at..at + 1)).transpose()?;
+    Ok(bytes.and_then(|bytes| bytes.first().copied()).unwrap_or_default())
+}
+
+fn bit_of(byte: u8, offset: u64) -> bool {
+    byte >> (7 - offset % 8) & 1 == 1
 }
 
 /// A range of bits of a value of `len` bytes, its end not included.
@@ -111,8 +121,8 @@ pub(super) fn bitcount(context: &mut Context<'_>, args: &Args<'_>) -> Result<()>
     }
     // The numbers are looked at first, also without a key.
     BitRange::of_args(args, 2, 0)?;
-    let found = context.read(&args[1])?;
-    let value = found.as_ref().map(Old::string).transpose()?.unwrap_or_default();
+    let found = context.view(|view| view.text_of(&args[1]))?;
+    let value = found.as_deref().unwrap_or_default();
     // Two numbers from the end in the wrong order are no range here, and one in BITPOS if both are before the beginning: as in Redis.
     let is_reversed = args.len() > 3
         && args[2][0] == b'-'
@@ -135,12 +145,11 @@ pub(super) fn bitpos(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         return Err(ErrorReply::SYNTAX.into());
     }
     BitRange::of_args(args, 3, 0)?;
-    let found = context.read(&args[1])?;
-    let Some(old) = &found else {
+    let found = context.view(|view| view.text_of(&args[1]))?;
+    let Some(value) = found.as_deref() else {
         context.reply().integer(if wanted { -1 } else { 0 });
         return Ok(());
     };
-    let value = old.string()?;
     let range = BitRange::of_args(args, 3, value.len())?;
     let position = (range.start..range.end).find(|&offset| bit_at(value, offset) == wanted);
     let has_end = args.len() > 4;
@@ -169,11 +178,12 @@ pub(super) fn bitop(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let len = context.write(|write| {
         let mut sources = Vec::with_capacity(args.len() - 3);
         for key in args.from(3) {
-            let old = write.stored(key)?.filter(|old| old.head.is_live(write.now_ms));
-            sources.push(old.as_ref().map(Old::string).transpose()?.unwrap_or_default().to_vec());
+            sources.push(write.view().text_of(key)?);
         }
-        let len = sources.iter().map(Vec::len).max().unwrap_or_default();
-        let at = |source: &Vec<u8>, index: usize| source.get(index).copied().unwrap_or_default();
+        let sources: Vec<&[u8]> =
+            sources.iter().map(|source| source.as_deref().unwrap_or_default()).collect();
+        let len = sources.iter().map(|source| source.len()).max().unwrap_or_default();
+        let at = |source: &[u8], index: usize| source.get(index).copied().unwrap_or_default();
         let byte = |index: usize| {
             let (first, rest) = sources.split_first().expect("there is one source at least");
             let first = if is_not { combine(at(first, index), 0) } else { at(first, index) };

@@ -317,13 +317,11 @@ fn copy_key(context: &mut Context<'_>, from: &[u8], to: &[u8], database: usize, 
             if write.is_live(&other) && !how.replaces {
                 return Ok(false);
             }
-            let collection = if how.deletes { None } else { old.any_collection()? };
-            match collection {
-                None => write.put(to, other.as_ref(), old.head, old.body())?,
-                Some(collection) => {
-                    let copy = write.copy_content(collection)?;
-                    write.put(to, other.as_ref(), old.head, &copy.encode())?;
-                }
+            if how.deletes {
+                write.put(to, other.as_ref(), old.head, old.body())?;
+            } else {
+                let body = write.copy_body(&old)?;
+                write.put(to, other.as_ref(), old.head, &body)?;
             }
             Ok(true)
         })?;
@@ -392,12 +390,12 @@ pub(super) fn object(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 fn encoding_of(old: &Old) -> Result<&'static str> {
     const EMBEDDED_BYTES_MAX: usize = 44;
     const LISTPACK_ENTRIES_MAX: u64 = 128;
-    let count = old.any_collection()?.map_or(0, |collection| collection.count);
-    let is_short = count <= LISTPACK_ENTRIES_MAX;
+    let collection = old.collection(old.head.kind).ok();
+    let is_short = collection.is_some_and(|collection| collection.count <= LISTPACK_ENTRIES_MAX);
     Ok(match old.head.kind {
         Kind::String if parse_i64(old.body()).is_some() => "int",
         Kind::String if old.body().len() <= EMBEDDED_BYTES_MAX => "embstr",
-        Kind::String => "raw",
+        Kind::String | Kind::FragmentedString => "raw",
         Kind::List if is_short => "listpack",
         Kind::List => "quicklist",
         Kind::Hash | Kind::SortedSet | Kind::Set if is_short => "listpack",

@@ -4,12 +4,10 @@
 //! all lengths of common subsequences, 4 bytes each. Here only one row of them is kept, and one bit for each pair of positions: which
 //! way the trace goes there.
 
-use fulgurite::Missing;
 use fulgurite_resp::parse_i64;
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::{Kind, Old};
 use crate::stop::{ErrorReply, Result, Stop};
 
 /// An I/O thread does not compare more pairs of bytes.
@@ -56,18 +54,21 @@ impl LcsOptions {
 
 /// `LCS key1 key2 [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]`
 pub(super) fn lcs(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let found = context.read_all(&[&args[1], &args[2]])?;
-    if found.iter().flatten().any(|old| old.head.kind != Kind::String) {
-        return Err(NOT_STRINGS.into());
-    }
+    let found = context.view(|view| {
+        let text = |key: &[u8]| match view.text_of(key) {
+            Err(Stop::Reply(ErrorReply { code: "WRONGTYPE", .. })) => Err(NOT_STRINGS.into()),
+            found => found,
+        };
+        Ok([text(&args[1])?, text(&args[2])?])
+    })?;
     let options = LcsOptions::parse(args)?;
-    let [a, b] = [0, 1].map(|index| found[index].as_ref().map(Old::body).unwrap_or_default());
+    let [a, b] = found.each_ref().map(|text| text.as_deref().unwrap_or_default());
     let pairs = (a.len() as u64 + 1) * (b.len() as u64 + 1);
     if pairs > PAIRS_MAX.min(context.shared.config.argument_bytes_max as u64 / 4) {
         return Err(TOO_LARGE.into());
     }
     if !context.may_wait && pairs > INLINE_PAIRS_MAX {
-        return Err(Stop::Blocked(Missing::Value));
+        return Err(Stop::Large);
     }
     if options.returns_len {
         let len = common_len(a, b, None);

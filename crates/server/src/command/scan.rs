@@ -85,7 +85,8 @@ pub(super) fn scan(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         }
     };
     let (keys, last) = context.scan_keys(after.as_deref(), options.count, |key, old| {
-        options.matches(key) && options.kind.is_none_or(|kind| kind == Some(old.head.kind))
+        options.matches(key)
+            && options.kind.is_none_or(|kind| kind.is_some_and(|kind| kind.name() == old.head.kind.name()))
     })?;
     let next = match last {
         Some(after) => context.shared.cursors.keep(ScanState { keyspace, after: after[..].into() }),

@@ -1,27 +1,33 @@
 //! Strings.
 
+use std::ops::Range;
+
 use fulgurite_resp::{format_human_double, format_i64, parse_f64, parse_i64};
 
 use super::keys::{Deadline, deadline_at, deadline_of};
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::{Head, Kind, Old, Write};
-use crate::stop::{ErrorReply, Result};
+use crate::model::{Head, Old, Text, Write};
+use crate::stop::{ErrorReply, Result, Stop};
 
 pub(super) fn get(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let found = context.read(&args[1])?;
-    reply_string(context, found.as_ref())
-}
-
-fn reply_string(context: &mut Context<'_>, found: Option<&Old>) -> Result<()> {
-    match found {
-        Some(old) => {
-            let value = old.string()?;
-            context.reply().bulk(value);
+    match found.as_ref().map(Old::whole_text).transpose()? {
+        Some(Some(value)) => context.reply().bulk(value),
+        Some(None) => {
+            let text = context.view(|view| view.text_of(&args[1]))?;
+            reply_text(context, text);
         }
         None => context.reply().null(),
     }
     Ok(())
+}
+
+fn reply_text(context: &mut Context<'_>, found: Option<Text>) {
+    match found {
+        Some(text) => context.reply().bulk(&text),
+        None => context.reply().null(),
+    }
 }
 
 /// When a value expires that a command writes.
@@ -81,17 +87,17 @@ pub(super) fn set(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let (written, old) = context.write(|write| {
         let old = write.stored(key)?;
         let is_live = write.is_live(&old);
-        if options.returns_old && is_live {
-            old.as_ref().map(Old::string).transpose()?;
-        }
+        let returned = old.as_ref().filter(|_| options.returns_old && is_live);
+        let returned = returned.map(|old| write.view().text(old)).transpose()?;
         let writes = options.only_if.is_none_or(|exists| exists == is_live);
         if writes {
             put(write, key, old.as_ref(), value, options.expiry)?;
         }
-        Ok((writes, old.filter(|_| is_live)))
+        Ok((writes, returned))
     })?;
     if options.returns_old {
-        return reply_string(context, old.as_ref());
+        reply_text(context, old);
+        return Ok(());
     }
     if written {
         context.ok()
@@ -114,7 +120,7 @@ fn put(write: &mut Write<'_>, key: &[u8], old: Option<&Old>, value: &[u8], expir
         // It has expired already: the key is deleted.
         return old.map_or(Ok(()), |old| write.delete(key, old));
     }
-    write.put(key, old, Head { kind: Kind::String, expires_at_ms }, value)
+    write.put_text(key, old, value, expires_at_ms)
 }
 
 pub(super) fn setnx(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -150,25 +156,25 @@ fn set_until(context: &mut Context<'_>, args: &Args<'_>, deadline: Deadline, nam
 pub(super) fn getset(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let old = context.write(|write| {
         let old = write.stored(&args[1])?;
-        let live = write.is_live(&old);
-        if live {
-            old.as_ref().map(Old::string).transpose()?;
-        }
+        let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
+        let text = live.map(|old| write.view().text(old)).transpose()?;
         put(write, &args[1], old.as_ref(), &args[2], Keeps::Until(0))?;
-        Ok(old.filter(|_| live))
+        Ok(text)
     })?;
-    reply_string(context, old.as_ref())
+    reply_text(context, old);
+    Ok(())
 }
 
 pub(super) fn getdel(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let old = context.write(|write| {
         let stored = write.stored(&args[1])?;
         let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(None) };
-        old.string()?;
+        let text = write.view().text(&old)?;
         write.delete(&args[1], &old)?;
-        Ok(Some(old))
+        Ok(Some(text))
     })?;
-    reply_string(context, old.as_ref())
+    reply_text(context, old);
+    Ok(())
 }
 
 pub(super) fn getex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -182,20 +188,23 @@ pub(super) fn getex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let old = context.write(|write| {
         let stored = write.stored(&args[1])?;
         let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(None) };
-        old.string()?;
+        let text = write.view().text(&old)?;
         // The number counts only if there is a key.
         let expiry = deadline.map_or(Ok(0), |deadline| deadline_at(now_ms, "getex", &args[3], deadline))?;
-        if old.head.expires_at_ms != expiry {
-            put(write, &args[1], Some(&old), old.body(), Keeps::Until(expiry))?;
+        if expiry != 0 && expiry <= write.now_ms {
+            write.delete(&args[1], &old)?;
+        } else if old.head.expires_at_ms != expiry {
+            write.put(&args[1], Some(&old), Head { expires_at_ms: expiry, ..old.head }, old.body())?;
         }
-        Ok(Some(old))
+        Ok(Some(text))
     })?;
-    reply_string(context, old.as_ref())
+    reply_text(context, old);
+    Ok(())
 }
 
 pub(super) fn strlen(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let found = context.read(&args[1])?;
-    let len = found.as_ref().map(Old::string).transpose()?.map_or(0, <[u8]>::len);
+    let len = found.as_ref().map_or(Ok(0), Old::text_len)?;
     context.reply().integer(len as i64);
     Ok(())
 }
@@ -209,7 +218,8 @@ pub(super) fn change<T>(
     context.write(|write| {
         let old = write.stored(key)?;
         let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
-        let (new, result) = change(live.map(Old::string).transpose()?)?;
+        let text = live.map(|old| write.view().text(old)).transpose()?;
+        let (new, result) = change(text.as_deref())?;
         if let Some(new) = new {
             put(write, key, old.as_ref(), &new, Keeps::Expiry)?;
         }
@@ -217,20 +227,18 @@ pub(super) fn change<T>(
     })
 }
 
-fn check_len(context: &Context<'_>, len: usize) -> Result<()> {
-    if len > context.shared.config.argument_bytes_max { Err(ErrorReply::TOO_LONG.into()) } else { Ok(()) }
+fn check_len(max: usize, len: usize) -> Result<()> {
+    if len > max { Err(ErrorReply::TOO_LONG.into()) } else { Ok(()) }
 }
 
 pub(super) fn append(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let max = context.shared.config.argument_bytes_max;
-    let len = change(context, &args[1], |old| {
-        let old = old.unwrap_or_default();
-        if old.len() + args[2].len() > max {
-            return Err(ErrorReply::TOO_LONG.into());
-        }
-        let new = [old, &args[2]].concat();
-        let len = new.len();
-        Ok((Some(new), len))
+    let len = context.write(|write| {
+        let old = write.stored(&args[1])?;
+        let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
+        let before = live.map_or(Ok(0), Old::text_len)?;
+        check_len(max, before + args[2].len())?;
+        write.write_text(&args[1], old.as_ref(), before, &args[2])
     })?;
     context.reply().integer(len as i64);
     Ok(())
@@ -240,19 +248,16 @@ pub(super) fn setrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()>
     let offset = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
     let offset = usize::try_from(offset).map_err(|_| ErrorReply::OFFSET)?;
     let end = offset.saturating_add(args[3].len());
-    if !args[3].is_empty() {
-        check_len(context, end)?;
-    }
-    let len = change(context, &args[1], |old| {
-        let old = old.unwrap_or_default();
+    let max = context.shared.config.argument_bytes_max;
+    let len = context.write(|write| {
+        let old = write.stored(&args[1])?;
+        let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
+        let before = live.map_or(Ok(0), Old::text_len)?;
         if args[3].is_empty() {
-            return Ok((None, old.len()));
+            return Ok(before);
         }
-        let mut new = old.to_vec();
-        new.resize(new.len().max(end), 0);
-        new[offset..end].copy_from_slice(&args[3]);
-        let len = new.len();
-        Ok((Some(new), len))
+        check_len(max, end)?;
+        write.write_text(&args[1], old.as_ref(), offset, &args[3])
     })?;
     context.reply().integer(len as i64);
     Ok(())
@@ -261,21 +266,23 @@ pub(super) fn setrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()>
 pub(super) fn getrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let start = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
     let end = parse_i64(&args[3]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
-    let found = context.read(&args[1])?;
-    let value = found.as_ref().map(Old::string).transpose()?.unwrap_or_default();
-    context.reply().bulk(range_of(value, start, end));
+    let found = context.view(|view| {
+        let Some(old) = view.live(&args[1])? else { return Ok(Vec::new()) };
+        view.text_range(&old, range_of(old.text_len()?, start, end))
+    })?;
+    context.reply().bulk(&found);
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both counted from the end if they are below 0, and both included.
-fn range_of(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let len = value.len() as i64;
+/// The range from `start` to `end`, both counted from the end if they are below 0, and both included.
+fn range_of(len: usize, start: i64, end: i64) -> Range<usize> {
+    let len = len as i64;
     if start < 0 && end < 0 && start > end {
-        return &[];
+        return 0..0;
     }
     let from_end = |index: i64| if index < 0 { (len.saturating_add(index)).max(0) } else { index };
     let (start, end) = (from_end(start), from_end(end).min(len - 1));
-    if len == 0 || start > end { &[] } else { &value[start as usize..=end as usize] }
+    if len == 0 || start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 pub(super) fn incr(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -345,13 +352,19 @@ fn whole(text: &[u8]) -> Option<i128> {
 }
 
 pub(super) fn mget(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let found = context.read_all(args.from(1))?;
+    let found = context.view(|view| {
+        let read = |key: &&[u8]| match view.text_of(key) {
+            Err(Stop::Reply(ErrorReply { code: "WRONGTYPE", .. })) => Ok(None),
+            found => found,
+        };
+        args.from(1).iter().map(read).collect::<Result<Vec<_>>>()
+    })?;
     let mut reply = context.reply();
     reply.array(found.len());
-    for old in &found {
-        match old.as_ref().map(Old::string) {
-            Some(Ok(value)) => reply.bulk(value),
-            _ => reply.null(),
+    for text in &found {
+        match text {
+            Some(text) => reply.bulk(text),
+            None => reply.null(),
         }
     }
     Ok(())
@@ -409,8 +422,8 @@ mod tests {
             (-100, 0, b"T"),
             (i64::MIN, i64::MAX, value),
         ] {
-            assert_eq!(range_of(value, start, end), expected, "{start} {end}");
+            assert_eq!(value[range_of(value.len(), start, end)], *expected, "{start} {end}");
         }
-        assert_eq!(range_of(b"", 0, -1), b"");
+        assert_eq!(range_of(0, 0, -1), 0..0);
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Section {
     Blocks = 3,
     /// By position: the elements of a list.
     Elements = 4,
+    /// By number: the fragments of a string.
+    Fragments = 5,
 }
 
 /// The bounds of rows.
@@ -95,6 +97,18 @@ pub(crate) fn split_element_key(key: &[u8]) -> Option<i64> {
     Some((u64::from_be_bytes(position) ^ 1 << 63) as i64)
 }
 
+/// The key of a fragment of a string.
+pub(crate) fn fragment_key(id: u64, number: u32) -> TableKey {
+    let mut key = section_key(id, Section::Fragments);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The number in the key of a fragment.
+pub(crate) fn split_fragment_key(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(9..)?.try_into().ok()?))
+}
+
 /// The bytes of a score, which are in the order of scores. There is no NaN, and -0 is 0.
 pub(crate) fn encode_score(score: f64) -> [u8; 8] {
     let bits = (score + 0.0).to_bits();
@@ -131,6 +145,8 @@ mod tests {
     fn keys_have_the_bytes_of_the_specification() {
         assert_eq!(member_key(7, 0, b"m")[..9], *b"\0\0\0\0\0\0\0\x07\x01");
         assert_eq!(split_member_key(&member_key(7, 5, b"m")), Some((hash_of(5, b"m"), &b"m"[..])));
+        assert_eq!(fragment_key(7, 258)[..], *b"\0\0\0\0\0\0\0\x07\x05\0\0\x01\x02");
+        assert_eq!(split_fragment_key(&fragment_key(7, 258)), Some(258));
         assert_eq!(element_key(7, 0)[..], *b"\0\0\0\0\0\0\0\x07\x04\x80\0\0\0\0\0\0\0");
         assert_eq!(score_key(7, Section::Scores, 1.5, b"m")[8..], *b"\x02\xBF\xF8\0\0\0\0\0\0m");
         assert_eq!(score_key(7, Section::Blocks, -1.5, b"")[8..], *b"\x03\x40\x07\xFF\xFF\xFF\xFF\xFF\xFF");

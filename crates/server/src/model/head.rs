@@ -9,10 +9,13 @@ pub(crate) enum Kind {
     List = 3,
     Set = 4,
     SortedSet = 5,
+    /// A string above a size.
+    FragmentedString = 6,
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet];
+    const ALL: [Kind; 6] =
+        [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::SortedSet, Kind::FragmentedString];
 
     fn of(number: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
@@ -26,7 +29,7 @@ impl Kind {
     /// Its name in a reply to `TYPE`.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
+            Kind::String | Kind::FragmentedString => "string",
             Kind::Hash => "hash",
             Kind::List => "list",
             Kind::Set => "set",
@@ -129,7 +132,7 @@ mod tests {
             assert_eq!(Head::decode(&record), Some((head, golden.len())));
         }
         let numbers = Kind::ALL.map(|kind| kind as u8);
-        assert_eq!(numbers, [1, 2, 3, 4, 5]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
         let list = Collection { id: 0x0102, count: 3, first: -1 };
         let golden = [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255];
         assert_eq!(list.encode(), golden);
@@ -140,7 +143,7 @@ mod tests {
     fn bytes_that_are_no_record_are_refused() {
         let cut = [0x81, 8, 7, 6, 5, 4, 3, 2];
         let never = [0x81, 0, 0, 0, 0, 0, 0, 0, 0];
-        for bytes in [&[][..], &[0x00], &[0x06], &[0x11], &[0x41], &cut, &never] {
+        for bytes in [&[][..], &[0x00], &[0x07], &[0x11], &[0x41], &cut, &never] {
             assert_eq!(Head::decode(bytes), None, "{bytes:?}");
         }
         for len in [0, 23, 25, 32] {

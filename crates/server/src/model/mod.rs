@@ -6,6 +6,7 @@ mod head;
 mod ids;
 mod keyspaces;
 mod tables;
+mod text;
 mod view;
 mod write;
 
@@ -19,5 +20,6 @@ pub(crate) use keyspaces::{KeyspaceMap, Keyspaces};
 pub(crate) use tables::{
     Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
 };
+pub(crate) use text::Text;
 pub(crate) use view::{INLINE_ROWS_MAX, Order, Scanned, Source, View, damaged_row, row_name};
 pub(crate) use write::{Change, Old, Write};

@@ -10,11 +10,9 @@ use super::content::{NAME_BYTES_MAX, content_bounds, member_key};
 use super::counts::{Counted, Counts};
 use super::head::{Collection, Head, Kind};
 use super::tables::{Garbage, Model, TableKey, count_key, expiry_key, garbage_key, head_key};
+use super::text::{Fragmented, INLINE_VALUE_BYTES_MAX};
 use super::view::{Order, Source, View, damaged_row};
 use crate::stop::{ErrorReply, Result, Stop};
-
-/// An I/O thread does not run commands with longer values.
-const INLINE_VALUE_BYTES_MAX: usize = 256 << 10;
 
 /// How many rows are read at a time to be copied.
 const COPIED_ROWS: usize = 256;
@@ -39,25 +37,17 @@ impl Old {
         &self.record[self.body..]
     }
 
-    /// The value, if it is a string.
-    pub fn string(&self) -> Result<&[u8]> {
-        if self.head.kind == Kind::String { Ok(self.body()) } else { Err(ErrorReply::WRONG_TYPE.into()) }
-    }
-
     /// The collection, if it is of this kind.
     pub fn collection(&self, kind: Kind) -> Result<Collection> {
         if self.head.kind != kind {
             return Err(ErrorReply::WRONG_TYPE.into());
         }
-        self.any_collection()?.ok_or_else(|| ErrorReply::WRONG_TYPE.into())
+        Collection::decode(self.body()).ok_or_else(|| DAMAGED.into())
     }
 
-    /// The collection; `None` if it is a string.
-    pub fn any_collection(&self) -> Result<Option<Collection>> {
-        if self.head.kind == Kind::String {
-            return Ok(None);
-        }
-        Collection::decode(self.body()).map(Some).ok_or_else(|| DAMAGED.into())
+    /// The id under which its content is; `None` if all is in the record.
+    fn content_id(&self) -> Result<Option<u64>> {
+        content_id(self.head.kind, self.body())
     }
 
     /// A head record that was found. One with a long value is left to threads that may wait, although it is in memory: what a command
@@ -71,7 +61,18 @@ impl Old {
     }
 }
 
-const DAMAGED: ErrorReply = ErrorReply::new("ERR", "the record of the key is damaged: run `fulgurite check`");
+/// The id under which the content of a record with this body is.
+fn content_id(kind: Kind, body: &[u8]) -> Result<Option<u64>> {
+    let id = match kind {
+        Kind::String => return Ok(None),
+        Kind::FragmentedString => Fragmented::decode(body).map(|fragmented| fragmented.id),
+        _ => Collection::decode(body).map(|collection| collection.id),
+    };
+    id.map(Some).ok_or_else(|| DAMAGED.into())
+}
+
+pub(super) const DAMAGED: ErrorReply =
+    ErrorReply::new("ERR", "the record of the key is damaged: run `fulgurite check`");
 
 /// The transaction of a command that writes. What it reads it reads for an update, so that a conflict is found at the commit, and
 /// a key that was read live has to be live then.
@@ -166,7 +167,7 @@ impl<'t> Write<'t> {
             return self.put(key, old.as_ref(), *head, &collection.encode());
         }
         let Some(old) = old else { return Ok(()) };
-        if old.any_collection()?.is_some_and(|before| before.id == collection.id) {
+        if old.content_id()? == Some(collection.id) {
             return self.remove(key, old);
         }
         self.delete(key, old)
@@ -200,32 +201,37 @@ impl<'t> Write<'t> {
         Ok(self.txn.delete(&self.model.tables.content, row)?)
     }
 
-    /// Copies the content of a collection: a collection with the same content and an id of its own.
-    pub fn copy_content(&mut self, collection: Collection) -> Result<Collection> {
-        self.view().check_rows(collection.count)?;
+    /// Copies what a record has: a body for another record, whose content has an id of its own.
+    pub fn copy_body(&mut self, old: &Old) -> Result<Vec<u8>> {
+        let mut body = old.body().to_vec();
+        let Some(from) = old.content_id()? else { return Ok(body) };
         let id = self.model.new_id(self.may_wait)?;
-        let mut from = content_bounds(collection.id);
+        let mut bounds = content_bounds(from);
         loop {
-            let rows = self.view().rows(from.clone(), Order::Forward, COPIED_ROWS)?;
+            let rows = self.view().rows(bounds.clone(), Order::Forward, COPIED_ROWS)?;
             for (row, value) in &rows {
                 let content = row.get(8..).ok_or_else(|| damaged_row(row))?;
                 let copy = [&id.to_be_bytes()[..], content].concat();
                 self.put_row(&copy, value)?;
             }
             match rows.last() {
+                Some(_) if !self.may_wait && rows.len() == COPIED_ROWS => return Err(Stop::Large),
                 Some((last, _)) if rows.len() == COPIED_ROWS => {
-                    from.0 = Bound::Excluded(TableKey::from_slice(last))
+                    bounds.0 = Bound::Excluded(TableKey::from_slice(last));
                 }
-                _ => return Ok(Collection { id, ..collection }),
+                _ => break,
             }
         }
+        // The id comes first in the body of each kind.
+        body[..8].copy_from_slice(&id.to_le_bytes());
+        Ok(body)
     }
 
     /// Notes that nothing refers to the content of a collection any more, if a record was one.
     fn leave_content(&mut self, old: &Old, except: Option<u64>) -> Result<()> {
-        match old.any_collection()? {
-            Some(collection) if Some(collection.id) != except => {
-                let row = garbage_key(Garbage::Content(collection.id));
+        match old.content_id()? {
+            Some(id) if Some(id) != except => {
+                let row = garbage_key(Garbage::Content(id));
                 Ok(self.txn.put(&self.model.tables.garbage, row, b"")?)
             }
             _ => Ok(()),
@@ -238,9 +244,7 @@ impl<'t> Write<'t> {
             return Err(ErrorReply::TOO_LONG.into());
         }
         if let Some(old) = old {
-            let is_collection = head.kind != Kind::String;
-            let kept = is_collection.then(|| Collection::decode(body)).flatten().map(|kept| kept.id);
-            self.leave_content(old, kept)?;
+            self.leave_content(old, content_id(head.kind, body)?)?;
         }
         let mut record = Vec::with_capacity(HEAD_BYTES_MAX + body.len());
         head.encode(&mut record);
@@ -269,7 +273,7 @@ impl<'t> Write<'t> {
         match old {
             Some(old) if value.is_empty() => self.delete(key, &old),
             None if value.is_empty() => Ok(()),
-            old => self.put(key, old.as_ref(), Head { kind: Kind::String, expires_at_ms: 0 }, value),
+            old => self.put_text(key, old.as_ref(), value, 0),
         }
     }
 
