@@ -22,6 +22,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// How many rows one transaction takes at most.
 const ROWS_MAX: usize = 256;
 
+/// And after one was refused: what it puts beside its deletes is little then, so that it is admitted on a full disk.
+const FEW_ROWS: usize = 16;
+
 /// How soon it is tried again after a conflict.
 const AGAIN: Duration = Duration::from_millis(1);
 
@@ -37,18 +40,24 @@ pub(crate) struct Reclaimed {
 
 /// Reclaims until the server stops.
 pub(crate) fn run(shared: &Arc<Shared>, counts: Counts) {
-    let mut reclaimer = Reclaimer { shared, counts, damaged: HashSet::new() };
+    let mut reclaimer = Reclaimer { shared, counts, rows_max: ROWS_MAX, damaged: HashSet::new() };
     loop {
         let expired = reclaimer.reclaim_expired();
-        let pause = match expired.and_then(|expired| Ok((expired, reclaimer.reclaim_garbage()?))) {
-            Ok((ROWS_MAX.., _) | (_, ROWS_MAX..)) => Duration::ZERO,
+        let taken = expired.and_then(|expired| Ok(expired.max(reclaimer.reclaim_garbage()?)));
+        let pause = match taken {
+            Ok(taken) if taken >= reclaimer.rows_max => Duration::ZERO,
             Ok(_) => INTERVAL,
             Err(Stop::Conflict) => AGAIN,
             Err(stop) => {
                 tracing::debug!(?stop, "something could not be reclaimed; it is tried again");
-                INTERVAL
+                reclaimer.rows_max = FEW_ROWS;
+                if !shared.sleep(INTERVAL) {
+                    return;
+                }
+                continue;
             }
         };
+        reclaimer.rows_max = ROWS_MAX;
         if !shared.sleep(pause) {
             return;
         }
@@ -58,6 +67,7 @@ pub(crate) fn run(shared: &Arc<Shared>, counts: Counts) {
 struct Reclaimer<'s> {
     shared: &'s Shared,
     counts: Counts,
+    rows_max: usize,
     /// Rows of the index of expiries and of the heads whose records are damaged, and which stay.
     damaged: HashSet<Vec<u8>>,
 }
@@ -98,6 +108,7 @@ impl Reclaimer<'_> {
     fn begin(&self) -> Result<Transaction> {
         let mut txn = self.shared.db.begin();
         txn.set_durability(Durability::None)?;
+        txn.set_makes_room();
         Ok(txn)
     }
 
@@ -120,7 +131,7 @@ impl Reclaimer<'_> {
             if !self.damaged.contains(&entry) {
                 due.push(entry);
             }
-            if due.len() == ROWS_MAX {
+            if due.len() == self.rows_max {
                 break;
             }
         }
@@ -131,7 +142,7 @@ impl Reclaimer<'_> {
     fn reclaim_garbage(&mut self) -> Result<usize> {
         let (model, mut taken) = (&self.shared.model, 0);
         let snapshot = self.shared.db.snapshot();
-        for entry in snapshot.range(&model.tables.garbage, ..)?.take(ROWS_MAX) {
+        for entry in snapshot.range(&model.tables.garbage, ..)?.take(self.rows_max) {
             let row = entry?.0;
             taken += match Garbage::of_key(&row) {
                 Some(Garbage::Content(id)) => self.reclaim_content(id)?,
@@ -144,7 +155,7 @@ impl Reclaimer<'_> {
                     0
                 }
             };
-            if taken >= ROWS_MAX {
+            if taken >= self.rows_max {
                 break;
             }
         }
@@ -156,11 +167,11 @@ impl Reclaimer<'_> {
         let tables = &self.shared.model.tables;
         let mut txn = self.begin()?;
         let rows = self.shared.db.snapshot().range(&tables.content, content_bounds(id))?;
-        let rows = rows.take(ROWS_MAX).map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
+        let rows = rows.take(self.rows_max).map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
         for row in &rows {
             txn.delete(&tables.content, row)?;
         }
-        if rows.len() < ROWS_MAX {
+        if rows.len() < self.rows_max {
             txn.delete(&tables.garbage, garbage_key(Garbage::Content(id)))?;
         }
         self.commit(txn, [])?;
@@ -190,18 +201,18 @@ impl Reclaimer<'_> {
                 }
                 Err(stop) => return Err(stop),
             }
-            if taken == ROWS_MAX {
+            if taken == self.rows_max {
                 break;
             }
         }
-        if taken < ROWS_MAX {
+        if taken < self.rows_max {
             for entry in self.shared.db.snapshot().prefix(&model.tables.counts, keyspace.to_be_bytes())? {
                 txn.delete(&model.tables.counts, entry?.0)?;
             }
             txn.delete(&model.tables.garbage, garbage_key(Garbage::Keyspace(keyspace)))?;
         }
         self.commit(txn, [])?;
-        if taken < ROWS_MAX {
+        if taken < self.rows_max {
             model.keyspaces.forget(keyspace);
         }
         self.shared.reclaimed.flushed_keys.fetch_add(taken as u64, Relaxed);
