@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use fulgurite_types::{Csn, Lsn, TableId, limits, seal_checksum};
 
 use super::node::{HEIGHT_MAX, LINK_BYTES, Node, NodeRef, key_prefix, node_words};
+use super::shared::Shared;
 use crate::memory::IndexMemory;
 use crate::version::VersionFlags;
 use fulgurite_types::sync::AtomicPtr;
@@ -254,8 +255,8 @@ impl Block {
         self.header().capacity_words * 8
     }
 
-    /// Writes the commit's CSN and LSN, which are known only now, into each node.
-    pub(super) fn stamp(&mut self, csn: Csn, body_lsn: Lsn) {
+    /// Writes into each node the commit's CSN and LSN, which are known only now, and the key's prefix in its memtable.
+    pub(super) fn stamp(&mut self, csn: Csn, body_lsn: Lsn, shared: &Shared) {
         // SAFETY: the block is alive, and `&mut self` keeps all other threads away from its nodes until it is linked.
         for node in unsafe { node_pointers(self.0) } {
             let node = node.as_ptr();
@@ -263,6 +264,7 @@ impl Block {
             // range ends if it is out of line (asserted by `push`).
             unsafe {
                 (*node).csn = csn.0;
+                shared.set_prefix(NonNull::new_unchecked(node));
                 let offset = (*node).value_lsn;
                 (*node).value_lsn =
                     if offset == NO_OFFSET { Lsn::NULL.0 } else { body_lsn.0.wrapping_add(offset) };

@@ -8,7 +8,7 @@ use fulgurite_types::{Csn, KeySpan};
 use super::cursor_slot::{CursorSlot, Held, LENT_MAX, Lent};
 use super::list::{CurrentList, MemtableList};
 use super::memtable::Memtable;
-use super::node::{NodeRef, Position};
+use super::node::NodeRef;
 use crate::version::{Pinned, VersionRef};
 
 /// A cursor over the memtables that its table had at the last seek. It sees each key's newest version at or below its
@@ -199,7 +199,7 @@ impl MemtableCursor {
 fn nearest(next_nodes: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
     let wanted = if forward { Ordering::Less } else { Ordering::Greater };
     next_nodes.iter().flatten().copied().reduce(|best, node| {
-        let order = node.cmp_key(best.header().prefix, best.key());
+        let order = node.key().cmp(best.key());
         if order == wanted { node } else { best }
     })
 }
@@ -226,7 +226,8 @@ fn next_visible(node: NodeRef<'_>, at: Csn) -> Option<NodeRef<'_>> {
 
 /// The newest visible version of the first key at or after `start` that has one.
 fn first_visible<'g>(memtable: &'g Memtable, start: &[u8], at: Csn) -> Option<NodeRef<'g>> {
-    skip_invisible(memtable.list().at_or_after(&Position::new(start, at)), at)
+    let list = memtable.list();
+    skip_invisible(list.at_or_after(&list.position(start, at)), at)
 }
 
 /// The newest visible version of the last key before `end` that has one.
@@ -234,14 +235,14 @@ fn last_visible<'g>(memtable: &'g Memtable, end: Option<&[u8]>, at: Csn) -> Opti
     let list = memtable.list();
     let mut oldest = match end {
         None => list.last(),
-        Some(end) => list.before(&Position::new(end, Csn::MAX)),
+        Some(end) => list.before(&list.position(end, Csn::MAX)),
     };
     while let Some(node) = oldest {
         // `node` is its key's oldest version: if it is not visible, none is.
         if node.csn() <= at {
             return memtable.find(node.key(), at);
         }
-        oldest = list.before(&Position::new(node.key(), Csn::MAX));
+        oldest = list.before(&node.position_of_newest());
     }
     None
 }

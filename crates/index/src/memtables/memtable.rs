@@ -13,8 +13,9 @@ use super::empty_ranges::EmptyRanges;
 use super::filter::Filter;
 use super::list::MEMTABLE_LIST_BYTES;
 use super::merge_source::MemtableSource;
-use super::node::{NodeRef, Position};
+use super::node::NodeRef;
 use super::recovered::RecoveredBatch;
+use super::shared::Shared;
 use super::skip_list::SkipList;
 use crate::memory::{COUNTS_BYTES, IndexMemory, TableCharge};
 use fulgurite_types::sync::AtomicPtr;
@@ -45,8 +46,9 @@ unsafe impl Send for Memtable {}
 unsafe impl Sync for Memtable {}
 
 impl Memtable {
-    pub(super) fn new(start: Csn, entries: u64, memory: &Arc<IndexMemory>) -> Memtable {
-        let list = SkipList::new();
+    /// One for about `entries` versions, most of whose keys begin with `shared`.
+    pub(super) fn new(start: Csn, entries: u64, shared: Shared, memory: &Arc<IndexMemory>) -> Memtable {
+        let list = SkipList::new(shared);
         let charge = TableCharge::new(memory, EMPTY_BYTES + list.head_bytes());
         Memtable {
             start,
@@ -134,7 +136,7 @@ impl Memtable {
         if block.entries() == 0 {
             return;
         }
-        block.stamp(csn, body_lsn);
+        block.stamp(csn, body_lsn, self.list.shared());
         let block = self.adopt(block);
         // SAFETY: the memtable owns the block now, and `stamp` is over.
         let nodes = unsafe { block::nodes(block) };
@@ -168,8 +170,12 @@ impl Memtable {
                 // SAFETY: as below.
                 filter.prefetch(unsafe { NodeRef::new(later.node()) }.hash_before_linking());
             }
-            // SAFETY: the node is in a block that the memtable has adopted above, and only its links are still written.
-            let node = unsafe { NodeRef::new(entry.node()) };
+            // SAFETY: the node is in a block that the memtable has adopted above. No other thread can reach it before it is
+            // linked, and after its prefix only its links are still written.
+            let node = unsafe {
+                self.list.shared().set_prefix(entry.node());
+                NodeRef::new(entry.node())
+            };
             filter.add(node.hash_before_linking());
             self.list.insert(node, &mut finger);
         }
@@ -188,12 +194,17 @@ impl Memtable {
 
     /// The newest version of `key` at or below `at`.
     pub(super) fn find(&self, key: &[u8], at: Csn) -> Option<NodeRef<'_>> {
-        let position = Position::new(key, at);
+        let position = self.list.position(key, at);
         self.list.at_or_after(&position).filter(|node| node.has_key(position.prefix, key))
     }
 
     pub(super) fn list(&self) -> &SkipList {
         &self.list
+    }
+
+    /// What its keys share, and so probably those of the next memtable.
+    pub(super) fn shared_by_keys(&self) -> Shared {
+        self.list.sampled_shared(self.entries())
     }
 
     /// Its versions, to be merged: only once all its commits are applied (INV-IDX-3). An inline payload longer than

@@ -48,6 +48,7 @@ mod merge_source;
 mod node;
 mod recovered;
 mod sample;
+mod shared;
 mod skip_list;
 
 use std::fmt;
@@ -67,6 +68,7 @@ use crate::version::Version;
 use cursor_slot::CursorSlots;
 pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
 use list::{CurrentList, MemtableList};
+use shared::Shared;
 
 use crate::memory::IndexMemory;
 
@@ -99,7 +101,7 @@ impl Memtables {
     }
 
     fn with(entries: u64, memory: Arc<IndexMemory>) -> Memtables {
-        let first = Arc::new(Memtable::new(Csn::ZERO, entries, &memory));
+        let first = Arc::new(Memtable::new(Csn::ZERO, entries, Shared::default(), &memory));
         Memtables {
             list: CurrentList::new(MemtableList::new(vec![first])),
             retired: Mutex::new(Vec::new()),
@@ -149,7 +151,8 @@ impl Memtables {
             return false;
         }
         newest.close(boundary);
-        let opened = Arc::new(Memtable::new(boundary, newest.entries(), &self.memory));
+        let opened = Memtable::new(boundary, newest.entries(), newest.shared_by_keys(), &self.memory);
+        let opened = Arc::new(opened);
         let memtables = std::iter::once(opened).chain(list.newest_first().iter().cloned()).collect();
         self.list.replace(MemtableList::new(memtables));
         drop(retired);

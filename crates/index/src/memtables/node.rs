@@ -32,7 +32,8 @@ pub(super) struct Node {
     pub key_len: u16,
     pub flags: u8,
     pub height: u8,
-    /// The key's first eight bytes. Next to the links, so that a step of a search mostly touches one cache line.
+    /// The key's prefix in its memtable, see [`Shared`]. Next to the links, so that a step of a search mostly touches one cache
+    /// line.
     pub prefix: u64,
 }
 
@@ -65,19 +66,12 @@ pub(super) fn key_prefix(key: &[u8]) -> u64 {
     }
 }
 
-/// A position in the order of nodes: key ascending, CSN descending.
+/// A position in the order of the nodes of one memtable: key ascending, CSN descending.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'k> {
     pub prefix: u64,
     pub key: &'k [u8],
     pub csn: Csn,
-}
-
-impl<'k> Position<'k> {
-    /// The position of the newest version of `key` at or below `csn`, if there is one.
-    pub fn new(key: &'k [u8], csn: Csn) -> Position<'k> {
-        Position { prefix: key_prefix(key), key, csn }
-    }
 }
 
 /// A node that stays in place, initialised, for `'a` (INV-IDX-4).
@@ -174,17 +168,18 @@ impl<'a> NodeRef<'a> {
         self.header().prefix == prefix && self.key() == key
     }
 
+    /// Whether both have the same key; they may be in different memtables, whose prefixes differ.
     pub fn has_key_of(self, other: NodeRef<'_>) -> bool {
-        self.has_key(other.header().prefix, other.key())
+        self.key() == other.key()
     }
 
     pub fn position(self) -> Position<'a> {
         Position { prefix: self.header().prefix, key: self.key(), csn: self.csn() }
     }
 
-    /// Compares this node's key with another.
-    pub fn cmp_key(self, prefix: u64, key: &[u8]) -> Compare {
-        self.header().prefix.cmp(&prefix).then_with(|| self.key().cmp(key))
+    /// The position before all versions of its key, in its memtable.
+    pub fn position_of_newest(self) -> Position<'a> {
+        Position { csn: Csn::MAX, ..self.position() }
     }
 
     /// Whether this node comes before the position.

@@ -8,8 +8,12 @@ use fulgurite_types::{Csn, TableId};
 
 use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, Position, node_words};
+use super::shared::Shared;
 use crate::version::VersionFlags;
 use fulgurite_types::sync::AtomicUsize;
+
+/// About so many keys at most tell what all share: they are read under the lock that gives out numbers.
+const SAMPLED_NODES_MAX: u64 = 64;
 
 pub(super) struct SkipList {
     /// Owns the head, the node before all others.
@@ -17,6 +21,7 @@ pub(super) struct SkipList {
     head: NodeRef<'static>,
     /// How many levels have nodes; may lag, which only costs time.
     height: AtomicUsize,
+    shared: Shared,
 }
 
 /// The position of the last insertion: at each level the nodes around it. The next node of a sorted block is searched
@@ -28,7 +33,8 @@ pub(super) struct Finger<'a> {
 }
 
 impl SkipList {
-    pub fn new() -> SkipList {
+    /// A list of nodes whose prefixes are those of `shared`.
+    pub fn new(shared: Shared) -> SkipList {
         let mut builder = BlockBuilder::with_words(TableId::CATALOG, node_words(HEIGHT_MAX, 0, 0));
         let fields = NodeFields {
             key: &[],
@@ -45,7 +51,31 @@ impl SkipList {
         // SAFETY: the block no longer moves its nodes, and the list owns it for as long as it uses the head.
         let head = unsafe { NodeRef::new(head) };
         head.link(0).store(ptr::null_mut(), Ordering::Relaxed);
-        SkipList { head_block: block, head, height: AtomicUsize::new(1) }
+        SkipList { head_block: block, head, height: AtomicUsize::new(1), shared }
+    }
+
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The position of the newest version of `key` at or below `csn`, if there is one.
+    #[inline]
+    pub fn position<'k>(&self, key: &'k [u8], csn: Csn) -> Position<'k> {
+        Position { prefix: self.shared.prefix(key), key, csn }
+    }
+
+    /// What the keys share of which it has about `entries` versions; what its own prefixes leave out, if there are too few to tell.
+    pub fn sampled_shared(&self, entries: u64) -> Shared {
+        // Each level has a quarter of the nodes of the one below.
+        let mut level = 0;
+        while entries >> (2 * level) > SAMPLED_NODES_MAX {
+            level += 1;
+        }
+        let mut keys = self.level(level).map(NodeRef::key);
+        match (keys.next(), keys.last()) {
+            (Some(first), Some(last)) if first != last => Shared::by(first, last),
+            _ => self.shared.clone(),
+        }
     }
 
     /// How many bytes of memory the head takes.
