@@ -1,6 +1,7 @@
 //! Read-write transactions: a snapshot, a private write set, and validation at commit.
 
 mod begin;
+mod committing;
 mod ends;
 pub(crate) mod memory;
 mod numbered;
@@ -11,34 +12,31 @@ mod tries;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_index::{Io, Version};
+use fulgurite_index::Version;
 use fulgurite_log::Durability;
 use fulgurite_types::{Csn, KeySpan, hash_key, limits};
 
+use self::committing::Committing;
 use self::memory::TransactionCharge;
 pub use self::numbered::{Attempt, Numbered};
 use self::savepoints::Savepoints;
 use self::taken::Taken;
 use crate::catalog::TableState;
 use crate::claims::Claim;
-use crate::commit::Committer;
-use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::prepare;
 use crate::commit::ticket::Ticket;
 use crate::engine::Engine;
-use crate::error::OrError;
 use crate::handle::Handle;
 use crate::key_range::{GivenRange, given, span_of, span_of_prefix};
 use crate::live_reads::ReadFor;
-use crate::merger::freeze_if_grown;
-use crate::read_set::{ReadSet, Validated};
+use crate::read_set::ReadSet;
 use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
 use crate::space::budget::Kind;
 use crate::space::need::WriteCost;
 use crate::spill::Spill;
 use crate::write_set::{Budget, Cost, WriteOp, WriteSet, WriteValue, check_key, check_value};
-use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
+use crate::{Error, Isolation, KeyRange, Result, Table, Value};
 
 /// An acknowledged commit: durable, unless a lower [`Durability`] was asked for.
 ///
@@ -701,98 +699,4 @@ impl Transaction {
         let level = self.durability;
         engine.commit(Committing { transaction: self, reads, exclusive }, level, frame, work, acknowledge)
     }
-}
-
-/// A transaction that commits.
-struct Committing {
-    transaction: Transaction,
-    reads: Validated,
-    /// The table that a definition changes.
-    exclusive: Option<Arc<TableState>>,
-}
-
-impl Committer for Committing {
-    fn latches(&self) -> LatchSet<'_> {
-        let mut set = LatchSet::default();
-        for writes in &self.transaction.writes.tables {
-            set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
-            for op in writes.ops.values() {
-                set.key(op.hash);
-            }
-        }
-        for read in self.reads.keys() {
-            set.gate(read.table, Gate::Shared);
-            set.key(read.hash());
-        }
-        for (table, _) in self.reads.ranges() {
-            set.gate(table, Gate::Exclusive);
-        }
-        if let Some(table) = &self.exclusive {
-            set.gate(table, Gate::Exclusive);
-        }
-        set
-    }
-
-    fn validate(&self, checked: Csn, io: Io) -> Result<()> {
-        let transaction = &self.transaction;
-        let reads = &self.reads;
-        let than = transaction.snapshot.csn.max(checked);
-        let written = transaction.writes.tables.iter().filter(|writes| !writes.is_empty());
-        let read = reads.keys().map(|key| key.table).chain(reads.ranges().map(|(table, _)| table));
-        let mut tables = written.clone().map(|writes| &writes.table).chain(read);
-        if let Some(table) = tables.find(|table| table.dropped().is_some()) {
-            return Err(Error::TableDropped { name: table.name().to_string() });
-        }
-        for writes in written {
-            for (key, op) in writes.ops.iter().filter(|(_, op)| op.read_before) {
-                validate_key(&writes.table, key, op.hash, than, io)?;
-            }
-        }
-        for read in reads.keys() {
-            validate_key(read.table, read.key, read.hash(), than, io)?;
-        }
-        for (table, ranges) in reads.ranges() {
-            for range in ranges.iter() {
-                if table.index.any_newer_in_range(range.span, than, io).or_error()? {
-                    let (start, end) = range.bounds();
-                    let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
-                    // The winning commit is applied, so it has its number.
-                    return Err(conflict(table, on, transaction.engine.log.reserved_csn()));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn before_ms(&self) -> u64 {
-        self.reads.live_until_ms()
-    }
-
-    fn too_late(&self) -> Error {
-        self.reads.too_late()
-    }
-
-    fn release(mut self, csn: Csn) {
-        if let Some(spill) = self.transaction.spill.take() {
-            spill.committed(csn);
-        }
-        let engine = &*self.transaction.engine;
-        let bytes_max = engine.memtable_bytes_max();
-        for writes in &self.transaction.writes.tables {
-            freeze_if_grown(&writes.table, &engine.log, bytes_max);
-        }
-        engine.look_at_memtables();
-    }
-}
-
-fn validate_key(table: &TableState, key: &[u8], hash: u64, than: Csn, io: Io) -> Result<()> {
-    match table.index.newest_csn(key, hash, than, io).or_error()? {
-        None => Ok(()),
-        Some(csn) => Err(conflict(table, Contended::Key(key.into()), csn)),
-    }
-}
-
-#[cold]
-fn conflict(table: &TableState, on: Contended, csn: Csn) -> Error {
-    Error::Conflict(Box::new(Conflict { table: table.name(), on, csn }))
 }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use fulgurite_types::Csn;
 
-use super::{Committing, Transaction};
+use super::Transaction;
+use super::committing::Committing;
 use crate::commit::prepare::{prepare, writes_ahead};
 use crate::engine::Engine;
 use crate::read_set::ReadSet;
