@@ -6,6 +6,7 @@ use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{Io, Version};
 use fulgurite_log::Durability;
 use fulgurite_types::{KeySpan, hash_key};
+use smallvec::SmallVec;
 
 use crate::catalog::TableState;
 use crate::error::OrError;
@@ -159,6 +160,31 @@ impl Table {
         let snapshot = self.engine.reads.snapshot(|| self.engine.pipeline.read_csn());
         self.state.check_seen(snapshot.csn)?;
         self.state.index.get(key, hash, snapshot.at(), io).or_error()
+    }
+
+    /// Has the processor load what look-ups of these keys read of memory, all at once: the look-ups that follow are faster, because
+    /// each would wait for its loads one after the other. For threads that know several keys before they read them. It has no
+    /// effect on what they read, and reads nothing from disk.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let users = db.table("users")?;
+    /// users.put("alice", "1")?;
+    /// let keys = ["alice", "bob"];
+    /// users.prefetch(keys);
+    /// for key in keys {
+    ///     println!("{:?}", users.get(key)?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefetch<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) {
+        let keys: SmallVec<[K; 16]> = keys.into_iter().collect();
+        if self.engine.check_open().is_ok() {
+            self.state.index.prefetch(keys.iter().map(AsRef::as_ref));
+        }
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.

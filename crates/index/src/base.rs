@@ -217,6 +217,11 @@ pub trait Base: Send + Sync {
     /// The newest version of `key` at or below `at`, tombstones and expired versions included.
     fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError>;
 
+    /// Starts loading what [`Base::get`] reads of memory for each of these keys; a hint, without an effect on results.
+    fn prefetch(&self, keys: &[(&[u8], u64)]) {
+        let _ = keys;
+    }
+
     /// The CSN of the newest version of `key`.
     fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError>;
 

@@ -245,6 +245,10 @@ impl Base for BTree {
         self.tree.get(key, at, io)
     }
 
+    fn prefetch(&self, keys: &[(&[u8], u64)]) {
+        self.tree.prefetch(keys);
+    }
+
     fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
         self.tree.newest_csn(key, io)
     }

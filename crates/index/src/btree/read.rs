@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use crossbeam_epoch::{self as epoch, Guard};
 use fulgurite_types::{Csn, KeySpan, Lsn};
+use smallvec::SmallVec;
 
 use super::load::Missing;
 use super::node::entry::Entry;
 use super::node::format::Fences;
 use super::node::leaf::Leaf;
 use super::path::{Path, Target};
-use super::slot::{Loaded, Node, Ref};
+use super::slot::{Loaded, Node, Ref, Slot};
 use super::tree::Tree;
+use crate::memtables::{PREFETCHED_MAX, prefetch};
 use crate::{IndexError, Io, LoadFor, OutOfLine, Owner, Pinned, Version};
 
 /// The version of an entry, which pins the entry's leaf.
@@ -87,6 +89,40 @@ impl Tree {
         }
         let leaf = self.leaf_for(key, io, LoadFor::Read)?;
         Ok(leaf.find(key, at).map(|entry| version(Arc::clone(&leaf), &entry)))
+    }
+
+    /// See [`crate::Base::prefetch`]. The searches take turns at each level, so that the loads of all go on at once.
+    pub(crate) fn prefetch(&self, keys: &[(&[u8], u64)]) {
+        let guard = epoch::pin();
+        let mut slots: SmallVec<[&Slot; PREFETCHED_MAX]> = keys.iter().map(|_| &*self.root).collect();
+        loop {
+            let mut are_inner = false;
+            for (slot, (key, _)) in slots.iter_mut().zip(keys) {
+                if let Loaded::Inner(inner) = slot.load(&guard) {
+                    let inner = inner.get();
+                    *slot = &inner.children()[inner.child_index(key)];
+                    prefetch(std::ptr::from_ref(*slot));
+                    are_inner = true;
+                }
+            }
+            if !are_inner {
+                break;
+            }
+        }
+        let leaves: SmallVec<[Option<Ref<'_, Leaf>>; PREFETCHED_MAX]> = slots
+            .into_iter()
+            .map(|slot| match slot.load(&guard) {
+                Loaded::Leaf(leaf) => Some(leaf),
+                Loaded::Inner(_) | Loaded::Absent(_) => None,
+            })
+            .collect();
+        leaves.iter().flatten().for_each(|leaf| prefetch(std::ptr::from_ref(leaf.get())));
+        leaves.iter().flatten().for_each(|leaf| leaf.get().prefetch_search());
+        for (leaf, (key, _)) in leaves.iter().zip(keys) {
+            if let Some(leaf) = leaf {
+                leaf.get().prefetch_entry(key);
+            }
+        }
     }
 
     /// See [`crate::Base::newest_csn`].

@@ -70,6 +70,13 @@ impl Filter {
         })
     }
 
+    /// Starts loading the lines of a key.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        let probe = Probe::new(hash);
+        self.levels.iter().map_while(OnceLock::get).for_each(|lines| super::prefetch(probe.line_of(lines)));
+    }
+
     /// The level that takes new entries when the memtable has `entries`, including them. If a larger level cannot be
     /// allocated, the filter does without it: more false positives, nothing else. What it allocates is added to `memory`.
     pub fn level(&self, entries: u64, memory: &AtomicUsize) -> FilterLevel<'_> {

@@ -7,13 +7,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fulgurite_types::{Csn, Lsn};
+use smallvec::SmallVec;
 
+use super::PREFETCHED_MAX;
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;
 use super::filter::Filter;
 use super::list::MEMTABLE_LIST_BYTES;
 use super::merge_source::MemtableSource;
-use super::node::NodeRef;
+use super::node::{NodeRef, Position};
 use super::recovered::RecoveredBatch;
 use super::shared::Shared;
 use super::skip_list::SkipList;
@@ -133,7 +135,8 @@ impl Memtable {
 
     pub(super) fn apply(&self, mut block: Block, csn: Csn, body_lsn: Lsn, empty_ranges: &EmptyRanges) {
         debug_assert!(self.start < csn && csn <= self.boundary());
-        if block.entries() == 0 {
+        let entries = block.entries();
+        if entries == 0 {
             return;
         }
         block.stamp(csn, body_lsn, self.list.shared());
@@ -141,6 +144,15 @@ impl Memtable {
         // SAFETY: the memtable owns the block now, and `stamp` is over.
         let nodes = unsafe { block::nodes(block) };
         let filter = self.filter.level(self.entries(), self.memory.memtables());
+        if entries > 1 {
+            let mut positions = SmallVec::<[Position<'_>; PREFETCHED_MAX]>::new();
+            // SAFETY: as above.
+            for node in unsafe { block::nodes(block) }.take(PREFETCHED_MAX) {
+                filter.prefetch(node.hash_before_linking());
+                positions.push(node.position());
+            }
+            self.list.prefetch(&positions);
+        }
         let mut finger = self.list.finger();
         for node in nodes {
             filter.add(node.hash_before_linking());
@@ -185,6 +197,19 @@ impl Memtable {
             let values = nodes.filter(|node| !node.flags().is_tombstone());
             empty_ranges.written(values.map(NodeRef::key));
         }
+    }
+
+    /// Starts loading what [`Memtable::may_contain`] reads.
+    #[inline]
+    pub(super) fn prefetch_filter(&self, hash: u64) {
+        self.filter.prefetch(hash);
+    }
+
+    /// Starts loading what [`Memtable::find`] reads for each of these keys.
+    pub(super) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let positions: SmallVec<[_; PREFETCHED_MAX]> =
+            keys.map(|key| self.list.position(key, Csn::MAX)).collect();
+        self.list.prefetch(&positions);
     }
 
     #[inline]

@@ -57,6 +57,7 @@ use std::sync::Arc;
 use crossbeam_epoch as epoch;
 use fulgurite_types::{Csn, KeySpan, Lsn};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 pub use block::{Block, BlockBuilder, BlockOp, BlockRef};
 pub use cursor::{MemtableCursor, TakenBack};
@@ -178,6 +179,21 @@ impl Memtables {
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.list.with(|list| list.may_contain(hash))
+    }
+
+    /// Starts loading what [`Memtables::get`] reads for each of these keys, with their hashes; keeps those of which no memtable has a
+    /// version, as far as the filters know.
+    pub(crate) fn prefetch(&self, keys: &mut PrefetchedKeys<'_>) {
+        self.list.with(|list| {
+            for memtable in list.newest_first() {
+                keys.iter().for_each(|(_, hash)| memtable.prefetch_filter(*hash));
+            }
+            for memtable in list.newest_first() {
+                let may_contain = |(_, hash): &&(&[u8], u64)| memtable.may_contain(*hash);
+                memtable.prefetch(keys.iter().filter(may_contain).map(|(key, _)| *key));
+                keys.retain(|(_, hash)| !memtable.may_contain(*hash));
+            }
+        });
     }
 
     /// Whether one that is newer than the oldest one has a version of `key`.
@@ -355,9 +371,15 @@ impl fmt::Debug for Memtables {
     }
 }
 
+/// So many searches are prefetched at once: what they load fits the processor's first cache, and it has no more loads at a time.
+pub(crate) const PREFETCHED_MAX: usize = 16;
+
+/// Keys with their hashes.
+pub(crate) type PrefetchedKeys<'k> = SmallVec<[(&'k [u8], u64); PREFETCHED_MAX]>;
+
 /// Starts loading the memory at `address` into the cache; has no other effect.
 #[inline]
-fn prefetch<T>(address: *const T) {
+pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

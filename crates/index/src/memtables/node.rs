@@ -135,6 +135,21 @@ impl<'a> NodeRef<'a> {
         }
     }
 
+    /// Prefetches what a step to the next node at `level` reads, wherever its cache lines begin.
+    #[inline]
+    pub fn prefetch_next(self, level: usize) {
+        let next = self.link(level).load(Ordering::Relaxed);
+        super::prefetch(next.wrapping_byte_add(PREFIX_OFFSET));
+        super::prefetch(next.wrapping_byte_add(size_of::<Node>() + level * LINK_BYTES));
+    }
+
+    /// Prefetches the key and the begin of the payload.
+    #[inline]
+    pub fn prefetch_entry(self) {
+        super::prefetch(self.as_ptr());
+        super::prefetch(self.as_ptr().wrapping_byte_add(64));
+    }
+
     /// The hash that the builder stored in the first link; meaningless once the node is linked.
     pub fn hash_before_linking(self) -> u64 {
         self.link(0).load(Ordering::Relaxed).addr() as u64

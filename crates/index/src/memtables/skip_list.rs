@@ -5,7 +5,9 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use fulgurite_types::{Csn, TableId};
+use smallvec::SmallVec;
 
+use super::PREFETCHED_MAX;
 use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, Position, node_words};
 use super::shared::Shared;
@@ -118,6 +120,29 @@ impl SkipList {
             }
         }
         (prev != self.head).then_some(prev)
+    }
+
+    /// Starts loading what a search for each of these positions reads. The walks take turns: what one waits for is loaded while
+    /// the others compare, where searches one after the other would wait at each step.
+    pub fn prefetch(&self, positions: &[Position<'_>]) {
+        let height = self.height.load(Ordering::Relaxed);
+        let mut walks: SmallVec<[(NodeRef<'_>, usize, &Position<'_>); PREFETCHED_MAX]> =
+            positions.iter().map(|position| (self.head, height, position)).collect();
+        while !walks.is_empty() {
+            walks.retain(|(node, levels, position)| {
+                let level = *levels - 1;
+                match node.next(level) {
+                    Some(next) if next.is_before(position) => *node = next,
+                    found if level == 0 => {
+                        found.into_iter().for_each(NodeRef::prefetch_entry);
+                        return false;
+                    }
+                    _ => *levels = level,
+                }
+                node.prefetch_next(*levels - 1);
+                true
+            });
+        }
     }
 
     fn search(&self, position: &Position<'_>) -> (NodeRef<'_>, Option<NodeRef<'_>>) {

@@ -10,6 +10,7 @@ use super::entry::{Entry, PRUNABLE_FLAGS};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, fence_prefix, len_u16, len_u32};
 use super::search::{self, SlotBytes};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory, in_size_class};
+use crate::memtables::prefetch;
 use crate::{NodeKind, VersionFlags, VersionRef};
 
 /// A resident leaf: entries ordered by key, then by CSN, newest first.
@@ -261,6 +262,18 @@ impl Leaf {
             let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");
             entry.key < key
         })
+    }
+
+    /// Starts loading what [`Leaf::lower_bound`] reads first.
+    pub(crate) fn prefetch_search(&self) {
+        search::prefetch(self.slots());
+    }
+
+    /// Starts loading the first entry at or after `key`.
+    pub(crate) fn prefetch_entry(&self, key: &[u8]) {
+        let entry = self.heap().as_ptr().wrapping_add(self.start(self.lower_bound(key)));
+        prefetch(entry);
+        prefetch(entry.wrapping_add(64));
     }
 
     /// The entries of `key`.

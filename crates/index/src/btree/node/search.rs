@@ -78,6 +78,14 @@ pub(crate) fn count_below(slots: &[SlotBytes], head: u32, is_below: impl Fn(usiz
     }
 }
 
+/// Starts loading what [`count_below`] reads first, if the slot array is not long.
+#[inline]
+pub(crate) fn prefetch(slots: &[SlotBytes]) {
+    for block in slots.chunks(BLOCK).take(BLOCKS_MAX) {
+        crate::memtables::prefetch(block.as_ptr());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
