@@ -63,6 +63,8 @@ pub(crate) struct WriteSet {
     /// By table; mostly there is one.
     pub tables: SmallVec<[TableWrites; 1]>,
     pub cost: Cost,
+    /// How many times a key was written or a range deleted, undone or not.
+    pub changes: u64,
     /// Newest last.
     undo: Vec<Undo>,
     savepoints: usize,
@@ -238,6 +240,7 @@ impl WriteSet {
             let undo = if keeps_undo { Cost::of_undo(key, before) } else { Cost::default() };
             cost.plus(undo).check(budget)?;
         }
+        self.changes += 1;
         let writes = self.writes(table);
         let before = match writes.ops.entry(key.into()) {
             Entry::Occupied(mut entry) => {
@@ -263,6 +266,7 @@ impl WriteSet {
     pub fn delete_range(&mut self, table: &Arc<TableState>, range: KeySpan, budget: Budget) -> Result<()> {
         // Joining it with other ranges does not raise the cost further.
         self.cost.plus(Cost::of_range(&range)).check(budget)?;
+        self.changes += 1;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);
         let covered: Vec<Box<[u8]>> =

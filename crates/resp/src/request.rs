@@ -146,6 +146,13 @@ impl Parser {
         self.is_authenticated = is_authenticated;
     }
 
+    /// The input of the next call begins with the first byte of a command, whatever was found before: for a caller that takes back what
+    /// it consumed, or that did not use an event and asks for it again.
+    pub fn restart(&mut self) {
+        self.state = State::Start;
+        self.progress.consume();
+    }
+
     /// Changes the limits for lines that are parsed from now on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;

@@ -30,7 +30,7 @@ pub(crate) struct Context<'a> {
     pub unacknowledged: Option<Numbered>,
     out: &'a mut Vec<u8>,
     /// The transaction of `EXEC`, while its commands run.
-    pub(crate) exec: Option<Exec>,
+    pub(crate) exec: Option<Box<Exec>>,
     /// The keyspace of each database for this command.
     pub keyspaces: KeyspaceMap,
     /// The lock of the keyspaces, and what to install once the transaction is durable.
@@ -248,7 +248,7 @@ impl<'a> Context<'a> {
             std::thread::yield_now();
         }
         self.changing = None;
-        self.keyspaces = self.shared.model.keyspaces.begin(self.counts.stripe);
+        self.keyspaces = self.shared.model.keyspaces.begin_again(self.counts.stripe);
         self.now_ms = self.shared.db.now_ms();
     }
 
@@ -277,7 +277,7 @@ impl<'a> Context<'a> {
         }
         loop {
             let lock = shared.model.keyspaces.lock();
-            self.keyspaces = shared.model.keyspaces.begin(self.counts.stripe);
+            self.keyspaces = shared.model.keyspaces.begin_again(self.counts.stripe);
             let mut txn = self.begin()?;
             txn.set_durability(self.session.durability)?;
             txn.set_makes_room();

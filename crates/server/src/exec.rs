@@ -23,6 +23,11 @@ impl Exec {
     pub fn transaction(&mut self) -> &mut Transaction {
         &mut self.txn
     }
+
+    /// A number that changes with each write.
+    pub fn changes(&self) -> u64 {
+        self.txn.changes()
+    }
 }
 
 impl Context<'_> {
@@ -34,14 +39,14 @@ impl Context<'_> {
     pub fn begin_exec(&mut self) -> Result<()> {
         let mut txn = self.begin()?;
         txn.set_durability(self.session.durability)?;
-        self.exec = Some(Exec { txn, created: Vec::new() });
+        self.exec = Some(Box::new(Exec { txn, created: Vec::new() }));
         Ok(())
     }
 
     /// Runs a step of a command in the transaction.
     pub fn write_in_exec<T>(
         &mut self,
-        mut exec: Exec,
+        mut exec: Box<Exec>,
         mut body: impl FnMut(&mut Write<'_>) -> Result<T>,
     ) -> Result<T> {
         let keyspace = self.keyspace();
@@ -102,7 +107,7 @@ impl Context<'_> {
 
     /// Commits the transaction.
     pub fn commit_exec(&mut self) -> Result<()> {
-        let Exec { mut txn, created } = self.exec.take().expect("a transaction goes on");
+        let Exec { mut txn, created } = *self.exec.take().expect("a transaction goes on");
         let mut write = Write::new(&mut txn, self.model(), self.may_wait, self.now_ms, self.keyspace());
         created.into_iter().for_each(|(keyspace, keys)| write.add_created(keyspace, keys));
         let counted = write.count_keys(self.counts)?;

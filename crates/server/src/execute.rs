@@ -7,7 +7,7 @@ use fulgurite::{Csn, Numbered};
 use fulgurite_resp::Encoder;
 
 use crate::args::Args;
-use crate::command;
+use crate::command::{self, Command};
 use crate::context::Context;
 use crate::model::Counts;
 use crate::session::{Replies, Session};
@@ -29,10 +29,11 @@ pub(crate) enum Outcome {
 /// A command with more arguments than this runs on a worker: others would wait for it.
 pub(crate) const INLINE_ARGUMENTS_MAX: usize = 256;
 
-/// Runs a command, and appends its reply to `out`.
+/// Runs a command that was looked up, and appends its reply to `out`.
 pub(crate) fn execute(
     shared: &Shared,
     session: &mut Session,
+    command: Option<&Command>,
     args: &Args<'_>,
     out: &mut Vec<u8>,
     may_wait: bool,
@@ -43,14 +44,13 @@ pub(crate) fn execute(
         return Outcome::Blocked;
     }
     let start = out.len();
-    let thread = counts.stripe;
-    let keyspaces = shared.model.keyspaces.begin(thread);
-    counts.forget_gone(&keyspaces);
-    let mut context = Context::new(shared, session, out, may_wait, counts, keyspaces);
-    let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, args)));
+    let running = shared.model.keyspaces.begin(counts.stripe);
+    counts.forget_gone(&running.map);
+    let mut context = Context::new(shared, session, out, may_wait, counts, running.map);
+    let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, command, args)));
     let (needs, commit) = (context.needs, context.unacknowledged);
     drop(context);
-    shared.model.keyspaces.end(thread);
+    drop(running);
     let Ok(result) = ran else {
         tracing::error!("a command panicked; its connection is closed");
         return Outcome::Close;

@@ -12,6 +12,13 @@ use crate::stop::{Result, Stop};
 
 const LOCKS: usize = 1024;
 
+/// Locks of the keys of several commands, each of which is taken once.
+#[derive(Default)]
+pub(crate) struct HeldMore<'l> {
+    guards: Vec<MutexGuard<'l, ()>>,
+    indices: SmallVec<[u16; 64]>,
+}
+
 /// The locks of a server.
 pub(crate) struct KeyLocks(Box<[Mutex<()>]>);
 
@@ -21,6 +28,26 @@ pub(crate) type Held<'l> = SmallVec<[MutexGuard<'l, ()>; 2]>;
 impl KeyLocks {
     pub fn new() -> KeyLocks {
         KeyLocks((0..LOCKS).map(|_| Mutex::new(())).collect())
+    }
+
+    /// Locks keys of a numbered database beside those that are `held`, without a wait. False if another thread holds one of them: then
+    /// the keys before it stay locked.
+    pub fn try_lock_more<'l, 'k>(
+        &'l self,
+        held: &mut HeldMore<'l>,
+        database: usize,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        keys.all(|key| {
+            let index = index_of(database, key);
+            if held.indices.contains(&(index as u16)) {
+                return true;
+            }
+            let Some(guard) = self.0[index].try_lock() else { return false };
+            held.guards.push(guard);
+            held.indices.push(index as u16);
+            true
+        })
     }
 
     /// Locks keys of a numbered database, in an order that all threads keep.
@@ -33,8 +60,7 @@ impl KeyLocks {
         keys: impl Iterator<Item = &'k [u8]>,
         may_wait: bool,
     ) -> Result<Held<'_>> {
-        let mut indices: SmallVec<[usize; 4]> =
-            keys.map(|key| xxh3_64_with_seed(key, database as u64) as usize % LOCKS).collect();
+        let mut indices: SmallVec<[usize; 4]> = keys.map(|key| index_of(database, key)).collect();
         indices.sort_unstable();
         indices.dedup();
         let lock = |index: usize| {
@@ -42,4 +68,8 @@ impl KeyLocks {
         };
         indices.into_iter().map(lock).collect::<Option<_>>().ok_or(Stop::Blocked(Missing::Latch))
     }
+}
+
+fn index_of(database: usize, key: &[u8]) -> usize {
+    xxh3_64_with_seed(key, database as u64) as usize % LOCKS
 }

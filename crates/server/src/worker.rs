@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use crate::args::OwnedArgs;
+use crate::command::find;
 use crate::execute::{Outcome, execute};
 use crate::io::Message;
 use crate::model::Counts;
@@ -67,7 +68,9 @@ impl Queue {
 pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
     while let Some(Task { thread, token, mut session, args }) = shared.queue.pop() {
         let mut reply = Vec::new();
-        let outcome = match execute(shared, &mut session, &args.args(), &mut reply, true, &mut counts) {
+        let args = args.args();
+        let command = find(&args[0]);
+        let outcome = match execute(shared, &mut session, command, &args, &mut reply, true, &mut counts) {
             Outcome::Blocked => {
                 tracing::error!("a command would not wait on a worker; its connection is closed");
                 Outcome::Close

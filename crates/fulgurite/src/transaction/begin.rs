@@ -36,6 +36,26 @@ impl Transaction {
         self.makes_room = true;
     }
 
+    /// How many times it has written a key or deleted a range so far, also where that was rolled back to a savepoint: a number that
+    /// is the same as before says that nothing was written since.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let users = db.table("users")?;
+    /// let mut txn = db.begin();
+    /// txn.get(&users, "alice")?;
+    /// assert_eq!(txn.changes(), 0);
+    /// txn.put(&users, "alice", "1")?;
+    /// assert_eq!(txn.changes(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn changes(&self) -> u64 {
+        self.writes.changes
+    }
+
     /// Whether it has to be admitted as one that needs room.
     pub(super) fn only_puts(&self) -> bool {
         let makes_room = self.makes_room && self.writes.put_bytes() <= MAKES_ROOM_BYTES_MAX;

@@ -67,7 +67,7 @@ impl Command {
     }
 
     /// The keys among the arguments of a command, which it [takes](Command::takes).
-    pub fn keys_of<'a>(&self, args: &Args<'a>) -> impl Iterator<Item = &'a [u8]> {
+    pub fn keys_of<'s, 'a>(&self, args: &'s Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'s, 'a> {
         let Keys { first, last, step, count_at } = self.keys;
         let end = if last < 0 { args.len() as isize + last as isize } else { last as isize };
         let indices = (first.max(1) as isize..=end).step_by(step.max(1) as usize);
@@ -76,13 +76,20 @@ impl Command {
         let count = if count_at == 0 { None } else { args.get(count_at).and_then(parse_i64) };
         let counted = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
         let counted = args.from(count_at + 1).iter().take(counted).copied();
-        fixed.filter_map(|index| args.get(index as usize)).chain(counted).collect::<Vec<_>>().into_iter()
+        fixed.filter_map(move |index| args.get(index as usize)).chain(counted)
+    }
+
+    /// Whether it may run in one transaction with other commands of its connection: it writes keys that its arguments name, and does not
+    /// wait for them.
+    pub fn joins(&self) -> bool {
+        (self.keys.first > 0 || self.keys.count_at > 0)
+            && self.has_flag("write")
+            && !self.has_flag("blocking")
     }
 }
 
-/// Runs a command by its name, which is the first argument.
-pub(crate) fn run(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let command = find(&args[0]);
+/// Runs a command that was looked up by its first argument.
+pub(crate) fn run(context: &mut Context<'_>, command: Option<&Command>, args: &Args<'_>) -> Result<()> {
     let checked = check(context, command, args);
     if checked.is_err()
         && let Some(multi) = &mut context.session.multi
@@ -93,7 +100,8 @@ pub(crate) fn run(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         return transactions::queue(context, args, checked);
     }
     checked?;
-    run_command(context, args)
+    let command = command.expect("a command that does not exist was refused");
+    run_checked(context, command, args)
 }
 
 /// Whether a command exists, is well formed, and may be run.
@@ -109,9 +117,13 @@ fn check(context: &Context<'_>, command: Option<&Command>, args: &Args<'_>) -> R
     Ok(())
 }
 
-/// Runs a command that was checked.
+/// Runs a command that was checked before.
 fn run_command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let Some(command) = find(&args[0]) else { return Err(unknown(args)) };
+    run_checked(context, command, args)
+}
+
+fn run_checked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> Result<()> {
     if let Some(key) = command.keys_of(args).find(|key| key.len() > KEY_BYTES_MAX) {
         let message = format!("the key has {} bytes, the longest allowed has {KEY_BYTES_MAX}", key.len());
         return context.fail("ERR", message);

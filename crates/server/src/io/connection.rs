@@ -6,11 +6,11 @@ use fulgurite::Csn;
 use fulgurite_resp::{Encoder, Event, Limits, Parser};
 use mio::net::TcpStream;
 
+use super::batch::{Batch, Committed};
 use super::output::Output;
-use crate::Dispatch;
+use super::whole::{At, Io, Whole, prefetch, run_whole};
 use crate::args::{Args, OwnedArgs};
-use crate::execute::{Outcome, execute};
-use crate::model::Counts;
+use crate::execute::Outcome;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::Task;
@@ -44,6 +44,10 @@ pub(super) struct Connection {
     /// What arrived, from the first byte on that is not consumed.
     input: Vec<u8>,
     consumed: usize,
+    /// The commands up to here run by themselves: a batch of them was given up.
+    alone_until: usize,
+    /// What the commands up to here look up was prefetched.
+    prefetched_until: usize,
     /// A command with large arguments that is arriving.
     large: Option<OwnedArgs>,
     pub output: Output,
@@ -74,6 +78,8 @@ impl Connection {
             parser,
             input: Vec::new(),
             consumed: 0,
+            alone_until: 0,
+            prefetched_until: 0,
             large: None,
             output: Output::default(),
             is_readable: true,
@@ -124,13 +130,30 @@ impl Connection {
     }
 
     /// Runs commands, as many as a turn has, and reads what the socket has of more.
-    pub fn take_turn(&mut self, shared: &Shared, counts: &mut Counts, thread: usize, token: usize) -> Next {
+    pub fn take_turn(&mut self, mut io: Io<'_, '_>, token: usize) -> Next {
+        let mut batch = None;
         for _ in 0..STEPS_A_TURN {
-            match self.run_command(shared, counts, thread, token) {
+            let ran = self.run_command(&mut io, &mut batch, token);
+            if ran != Ran::Command
+                && let Some(batch) = batch.take()
+            {
+                match ran {
+                    Ran::Close => return Next::Close,
+                    Ran::BatchFails => self.give_up_batch(&batch),
+                    _ => {
+                        if !self.end_batch(batch, &mut io) {
+                            return Next::Close;
+                        }
+                    }
+                }
+                continue;
+            }
+            match ran {
                 Ran::Command => {}
+                Ran::BatchEnds | Ran::BatchFails => unreachable!("there is no batch"),
                 Ran::Event => return self.next(),
                 Ran::Close => return Next::Close,
-                Ran::Nothing if self.holds_too_much(shared) => return Next::Close,
+                Ran::Nothing if self.holds_too_much(io.shared) => return Next::Close,
                 Ran::Nothing => match self.read() {
                     Ok(true) => {}
                     Ok(false) => return self.next(),
@@ -138,7 +161,33 @@ impl Connection {
                 },
             }
         }
-        Next::Turn
+        let is_known = batch.is_none_or(|batch| self.end_batch(batch, &mut io));
+        if is_known { Next::Turn } else { Next::Close }
+    }
+
+    /// Commits a batch, and notes what its replies need. If it cannot be committed, its commands run again, each by itself. False if
+    /// whether it happened is unknown.
+    fn end_batch(&mut self, mut batch: Batch<'_>, io: &mut Io<'_, '_>) -> bool {
+        let session = self.session.as_mut().expect("no worker has it");
+        match batch.commit(io, session, &mut self.output.bytes) {
+            Committed::Unknown => return false,
+            Committed::GivenUp => self.give_up_batch(&batch),
+            Committed::Done { needs, commit } => {
+                if needs > Csn::ZERO && self.output.bytes.len() > batch.replies_at {
+                    self.output.hold(batch.replies_at, needs, commit);
+                }
+                self.drop_consumed();
+            }
+        }
+        true
+    }
+
+    /// Takes the commands of a batch back, of which nothing happened, with their replies.
+    fn give_up_batch(&mut self, batch: &Batch<'_>) {
+        self.output.bytes.truncate(batch.replies_at);
+        self.alone_until = self.alone_until.max(self.consumed);
+        self.consumed = batch.input_at;
+        self.parser.restart();
     }
 
     /// Whether the command that is arriving is longer than it may be.
@@ -165,23 +214,29 @@ impl Connection {
         !self.is_closing && self.session.is_some() && self.output.unsent() < shared.config.unsent_bytes_max
     }
 
-    /// Runs the next command that has arrived.
-    fn run_command(&mut self, shared: &Shared, counts: &mut Counts, thread: usize, token: usize) -> Ran {
-        if !self.takes_commands(shared) {
+    /// Runs the next command that has arrived, in the batch if there is one. What does not belong to that is left for later.
+    fn run_command<'s>(&mut self, io: &mut Io<'s, '_>, batch: &mut Option<Batch<'s>>, token: usize) -> Ran {
+        if !self.takes_commands(io.shared) {
             return Ran::Event;
         }
-        let Connection { parser, input, consumed, large, .. } = self;
-        let parsed = match parser.parse(&input[*consumed..]) {
+        let Connection { parser, input, consumed, large, session, output, .. } = self;
+        let ahead = &input[*consumed..];
+        let parsed = match parser.parse(ahead) {
             Ok(parsed) => parsed,
+            Err(_) if batch.is_some() => return Ran::BatchEnds,
             Err(error) => {
-                let protocol = self.session.as_ref().map(|session| session.protocol).unwrap_or_default();
-                Encoder::new(&mut self.output.bytes, protocol).error("ERR", &error.to_string());
+                let protocol = session.as_ref().map(|session| session.protocol).unwrap_or_default();
+                Encoder::new(&mut output.bytes, protocol).error("ERR", &error.to_string());
                 self.is_closing = true;
                 return Ran::Event;
             }
         };
         let bytes = parsed.consumed_bytes;
-        let (mut owned, mut replied) = (None, None);
+        if batch.is_some() && !matches!(parsed.event, Event::Command(_)) {
+            parser.restart();
+            return Ran::BatchEnds;
+        }
+        let mut owned = None;
         let ran = match parsed.event {
             Event::Incomplete { .. } => Ran::Nothing,
             Event::Arguments(arguments) => {
@@ -199,50 +254,69 @@ impl Connection {
                 Ran::Command
             }
             Event::Command(arguments) => {
-                let session = self.session.as_mut().expect("no worker has it");
-                let start = self.output.bytes.len();
-                let args = Args::of(arguments);
-                if is_http(&args) {
-                    tracing::warn!(
-                        "a connection is closed: it sent an HTTP request, as a web page may to attack a local server"
-                    );
-                    return Ran::Close;
+                let session = session.as_mut().expect("no worker has it");
+                let has_more = bytes < ahead.len();
+                if has_more && *consumed >= self.prefetched_until {
+                    self.prefetched_until = *consumed + prefetch(io.shared, session, ahead);
                 }
-                let outcome = match shared.config.dispatch {
-                    Dispatch::Queue => Outcome::Blocked,
-                    Dispatch::Inline => {
-                        execute(shared, session, &args, &mut self.output.bytes, false, counts)
-                    }
-                };
-                match outcome {
-                    Outcome::Blocked => owned = Some(OwnedArgs::copy(&args)),
-                    Outcome::Close => return Ran::Close,
-                    Outcome::Replied { .. } => replied = Some((start, outcome)),
-                }
-                Ran::Command
+                let begins = has_more && *consumed >= self.alone_until;
+                let at = At { start: *consumed, end: *consumed + bytes, begins };
+                let whole = run_whole(io, session, &mut output.bytes, batch, at, &Args::of(arguments));
+                return self.ran_whole(io, whole, bytes, token);
             }
         };
         self.consume(bytes);
-        if let Some((start, outcome)) = replied {
-            let session = self.session.take().expect("no worker has it");
-            self.note(start, outcome, &session);
-            self.session = Some(session);
+        match owned {
+            Some(args) => self.hand_on(io, args, token),
+            None => ran,
         }
-        if let Some(args) = owned {
-            let session = self.session.take().expect("no worker has it");
-            shared.queue.push(Task { thread, token, session, args });
-            return Ran::Event;
+    }
+
+    /// A command of so many bytes ran.
+    fn ran_whole(&mut self, io: &Io<'_, '_>, whole: Whole, bytes: usize, token: usize) -> Ran {
+        match whole {
+            Whole::InBatch { is_last } => {
+                // The input stays until the batch is committed.
+                self.consumed += bytes;
+                if is_last { Ran::BatchEnds } else { Ran::Command }
+            }
+            Whole::BeforeEnd | Whole::Fails => {
+                self.alone_until = self.consumed + bytes;
+                if matches!(whole, Whole::Fails) { Ran::BatchFails } else { Ran::BatchEnds }
+            }
+            Whole::Alone { start, outcome } => {
+                self.consume(bytes);
+                let session = self.session.take().expect("no worker has it");
+                self.note(start, outcome, &session);
+                self.session = Some(session);
+                Ran::Command
+            }
+            Whole::ForWorker(args) => {
+                self.consume(bytes);
+                self.hand_on(io, args, token)
+            }
+            Whole::Close => Ran::Close,
         }
-        ran
+    }
+
+    /// Has a worker run a command.
+    fn hand_on(&mut self, io: &Io<'_, '_>, args: OwnedArgs, token: usize) -> Ran {
+        let session = self.session.take().expect("no worker has it");
+        io.shared.queue.push(Task { thread: io.thread, token, session, args });
+        Ran::Event
     }
 
     /// Drops consumed input.
     fn consume(&mut self, bytes: usize) {
         self.consumed += bytes;
+        self.drop_consumed();
+    }
+
+    fn drop_consumed(&mut self) {
         if self.consumed == self.input.len() {
             // Thousands of connections may be idle: none of them keeps a buffer.
             self.input = Vec::new();
-            self.consumed = 0;
+            (self.consumed, self.alone_until, self.prefetched_until) = (0, 0, 0);
         }
     }
 
@@ -253,6 +327,8 @@ impl Connection {
         }
         if self.consumed > 0 {
             self.input.drain(..self.consumed);
+            self.alone_until = self.alone_until.saturating_sub(self.consumed);
+            self.prefetched_until = self.prefetched_until.saturating_sub(self.consumed);
             self.consumed = 0;
         }
         let start = self.input.len();
@@ -302,13 +378,8 @@ impl Connection {
     }
 }
 
-/// Whether a command is the beginning of an HTTP request. A browser sends one for any page, also to a server on its own machine; what
-/// follows in it would be run.
-fn is_http(args: &Args<'_>) -> bool {
-    args.is(0, "post") || args.is(0, "host:")
-}
-
 /// The result of looking for a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Ran {
     /// One ran, or a part of one was taken.
     Command,
@@ -316,6 +387,10 @@ enum Ran {
     Nothing,
     /// None may run now.
     Event,
+    /// The batch ends: before what comes next, or because it is full.
+    BatchEnds,
+    /// The batch cannot be committed.
+    BatchFails,
     /// The connection has to be closed.
     Close,
 }

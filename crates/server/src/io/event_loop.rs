@@ -18,6 +18,7 @@ use super::activity::Activity;
 use super::connection::{Connection, Next};
 use super::inbox::{Inbox, Message, WAKE};
 use super::waiting::Waiting;
+use super::whole::Io;
 use crate::model::Counts;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -238,7 +239,8 @@ impl IoThread {
     fn turn(&mut self, token: usize) {
         let Some(connection) = &mut self.connections[token] else { return };
         self.activity.note(&mut connection.active_in);
-        let next = connection.take_turn(&self.shared, &mut self.counts, self.number, token);
+        let io = Io { shared: &self.shared, counts: &mut self.counts, thread: self.number };
+        let next = connection.take_turn(io, token);
         self.after(token, next);
     }
 

@@ -1,11 +1,13 @@
 //! The I/O threads: each has an event loop and connections of its own.
 
 mod activity;
+mod batch;
 mod connection;
 mod event_loop;
 mod inbox;
 mod output;
 mod waiting;
+mod whole;
 
 pub(crate) use event_loop::IoThread;
 pub(crate) use inbox::{Inbox, Message};

@@ -49,11 +49,21 @@ impl Keyspaces {
         }
     }
 
-    /// A command begins on a thread: the keyspaces that it uses.
-    pub fn begin(&self, thread: u32) -> KeyspaceMap {
+    /// A command, or several that are one transaction, begins on a thread.
+    pub fn begin(&self, thread: u32) -> Running<'_> {
+        let began = &*self.running[thread as usize];
+        Running { map: self.note(began), began }
+    }
+
+    /// The command of a thread begins again.
+    pub fn begin_again(&self, thread: u32) -> KeyspaceMap {
+        self.note(&self.running[thread as usize])
+    }
+
+    fn note(&self, began: &AtomicU64) -> KeyspaceMap {
         loop {
             let version = self.version.load(SeqCst);
-            self.running[thread as usize].store(version, SeqCst);
+            began.store(version, SeqCst);
             let map = self.current();
             if version.is_multiple_of(2) && self.version.load(SeqCst) == version {
                 return map;
@@ -62,13 +72,13 @@ impl Keyspaces {
         }
     }
 
-    /// The command of a thread has ended.
-    pub fn end(&self, thread: u32) {
-        self.running[thread as usize].store(IDLE, SeqCst);
-    }
-
     fn current(&self) -> KeyspaceMap {
         self.map.each_ref().map(|keyspace| keyspace.load(SeqCst))
+    }
+
+    /// The keyspace that a database has now; not for what depends on it.
+    pub fn of(&self, database: usize) -> u32 {
+        self.map[database].load(SeqCst)
     }
 
     /// Keeps all others from changing the keyspaces.
@@ -103,6 +113,19 @@ impl Keyspaces {
     }
 }
 
+/// A command that runs; dropped when it has ended.
+pub(crate) struct Running<'k> {
+    /// The keyspaces that it uses.
+    pub map: KeyspaceMap,
+    began: &'k AtomicU64,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.began.store(IDLE, SeqCst);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,12 +134,15 @@ mod tests {
     fn a_keyspace_is_unused_once_all_commands_that_may_know_it_have_ended() {
         let map: KeyspaceMap = std::array::from_fn(|database| database as u32);
         let keyspaces = Keyspaces::new(map, 2);
-        assert_eq!(keyspaces.begin(0)[3], 3);
+        let command = keyspaces.begin(0);
+        assert_eq!(command.map[3], 3);
         keyspaces.install(&[(3, 16)]);
-        assert_eq!(keyspaces.begin(1)[3], 16);
+        let later = keyspaces.begin(1);
+        assert_eq!(later.map[3], 16);
         assert!(!keyspaces.is_unused(3), "the command of thread 0 uses it");
         assert!(!keyspaces.is_unused(16));
-        keyspaces.end(0);
+        drop(command);
         assert!(keyspaces.is_unused(3), "thread 1 began later");
+        drop(later);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use content::{
 };
 pub(crate) use counts::{Counted, Counts};
 pub(crate) use head::{Collection, Head, Kind};
-pub(crate) use keyspaces::{KeyspaceMap, Keyspaces};
+pub(crate) use keyspaces::{KeyspaceMap, Running};
 pub(crate) use tables::{
     Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
 };

@@ -1,0 +1,171 @@
+//! Commands that a client sends without waiting for replies: many of them run in one transaction, and no client sees that.
+
+mod support;
+
+use std::thread::scope;
+
+use fulgurite_resp::encode_command;
+use support::*;
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end
+    }
+}
+
+/// K is a key, V a value, others are themselves.
+const TEMPLATES: &[&str] = &[
+    "SET K V",
+    "SET K V",
+    "SET K V NX",
+    "SET K V XX GET",
+    "SET K V EX",
+    "SET K V EX 1000",
+    "SET K V PX 0",
+    "GET K",
+    "INCR K",
+    "INCR K",
+    "INCRBY K V",
+    "DECRBY K x",
+    "APPEND K V",
+    "SETRANGE K 3 V",
+    "SETRANGE K -1 V",
+    "GETSET K V",
+    "GETDEL K",
+    "MSET K V K V",
+    "MSET K V K",
+    "MSETNX K V K V",
+    "DEL K K",
+    "EXISTS K K",
+    "MGET K K",
+    "RENAME K K",
+    "RENAMENX K K",
+    "COPY K K REPLACE",
+    "EXPIRE K 1000",
+    "EXPIRE K 0",
+    "PERSIST K",
+    "SET K",
+    "NOTHING K",
+    "MULTI",
+    "EXEC",
+    "EXEC",
+    "DISCARD",
+    "SELECT 1",
+    "SELECT 0",
+    "PING",
+];
+
+fn generate(random: &mut Random, commands: usize) -> Vec<String> {
+    let word = |random: &mut Random, word: &str| match word {
+        "K" => ["a", "b", "c", "d"][random.below(4)].to_string(),
+        "V" => ["1", "25", "x", "text"][random.below(4)].to_string(),
+        other => other.to_string(),
+    };
+    (0..commands)
+        .map(|_| {
+            let words = TEMPLATES[random.below(TEMPLATES.len())].split(' ');
+            words.map(|template| word(random, template)).collect::<Vec<_>>().join(" ")
+        })
+        .collect()
+}
+
+fn encode(commands: &[String]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for command in commands {
+        encode_command(&mut bytes, &command.split(' ').collect::<Vec<_>>());
+    }
+    bytes
+}
+
+#[test]
+fn pipelined_commands_get_the_replies_that_they_get_one_by_one() {
+    let (_, _, single) = serve(config());
+    let (_, _, piped) = serve(config());
+    let (mut one, mut many) = (Client::connect(&single), Client::connect(&piped));
+    let mut random = Random(7);
+    for round in 0..150 {
+        let len = 1 + random.below(90);
+        let commands = generate(&mut random, len);
+        let expected: Vec<String> = commands.iter().map(|command| one.ask(command)).collect();
+        // Also with a command that arrives in two parts.
+        let bytes = encode(&commands);
+        let (first, rest) = bytes.split_at(random.below(bytes.len()));
+        many.send(first);
+        if round % 2 == 0 {
+            std::thread::yield_now();
+        }
+        many.send(rest);
+        for (index, command) in commands.iter().enumerate() {
+            let before = &commands[index.saturating_sub(5)..index];
+            assert_eq!(many.receive_text(), expected[index], "round {round}: {command} after {before:?}");
+        }
+    }
+    assert_eq!(one.ask("DBSIZE"), many.ask("DBSIZE"));
+}
+
+#[test]
+fn commands_that_arrive_together_are_few_transactions() {
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    let before = db.visible_csn().0;
+    let commands: Vec<String> = (0..60).map(|number| format!("SET {number} x")).collect();
+    client.send(&encode(&commands));
+    assert!(commands.iter().all(|_| client.receive_text() == "OK"));
+    assert!(db.visible_csn().0 - before < 30, "{} transactions", db.visible_csn().0 - before);
+    assert_eq!(client.ask("DBSIZE"), "60");
+}
+
+/// Values that an I/O thread does not touch: the commands before them, which ran in the same batch, happen once.
+#[test]
+fn a_command_for_a_worker_amid_others_takes_its_turn() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    let long = "v".repeat(300 << 10);
+    assert_eq!(client.ask(&format!("SET long {long}")), "OK");
+    let commands =
+        ["INCR a", "APPEND long x", "INCR a", "MSET b 1 long 2", "INCR a", "APPEND b 2", "GET long"];
+    client.send(&encode(&commands.map(String::from)));
+    let replies: Vec<String> = commands.iter().map(|_| client.receive_text()).collect();
+    assert_eq!(replies, ["1", "307201", "2", "OK", "3", "2", "\"2\""]);
+}
+
+/// Batches of two I/O threads, which lock the same keys and conflict.
+#[test]
+fn clients_that_pipeline_to_the_same_keys_lose_nothing() {
+    const CLIENTS: usize = 4;
+    const ROUNDS: usize = 60;
+    const COMMANDS: usize = 30;
+    let mut config = config();
+    config.io_threads = 2;
+    let (_, _, server) = serve(config);
+    scope(|scope| {
+        for number in 0..CLIENTS {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = Client::connect(server);
+                let mut last = [0; 3];
+                for round in 0..ROUNDS {
+                    let keys: Vec<usize> =
+                        (0..COMMANDS).map(|index| (index * (number + 1) + round) % 3).collect();
+                    let commands: Vec<String> = keys.iter().map(|key| format!("INCR {key}")).collect();
+                    client.send(&encode(&commands));
+                    for key in keys {
+                        let count: u64 = client.receive_text().parse().unwrap();
+                        assert!(count > last[key], "{count} after {}", last[key]);
+                        last[key] = count;
+                    }
+                }
+            });
+        }
+    });
+    let mut client = Client::connect(&server);
+    let counts = [0, 1, 2].map(|key| client.ask(&format!("GET {key}")));
+    let sum: usize = counts.iter().map(|count| count.trim_matches('"').parse::<usize>().unwrap()).sum();
+    assert_eq!(sum, CLIENTS * ROUNDS * COMMANDS);
+}
