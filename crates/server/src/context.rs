@@ -53,7 +53,19 @@ impl<'a> Context<'a> {
         counts: &'a mut Counts,
         keyspaces: KeyspaceMap,
     ) -> Context<'a> {
-        let now_ms = shared.db.now_ms();
+        Context::at(shared.db.now_ms(), shared, session, out, may_wait, counts, keyspaces)
+    }
+
+    /// The context of a command that runs at this time.
+    pub fn at(
+        now_ms: u64,
+        shared: &'a Shared,
+        session: &'a mut Session,
+        out: &'a mut Vec<u8>,
+        may_wait: bool,
+        counts: &'a mut Counts,
+        keyspaces: KeyspaceMap,
+    ) -> Context<'a> {
         Context {
             shared,
             session,

@@ -701,16 +701,55 @@ impl Command {
 /// The longest name of a command, and more.
 const NAME_BYTES_MAX: usize = 32;
 
+/// The slots of a hash table of the commands: several times as many as there are commands.
+const SLOTS: usize = 2048;
+
+/// By the hash of its name, or in the slots after that one: the table of a command, and its index there.
+static BY_NAME: [Option<(u8, u8)>; SLOTS] = by_name();
+
+const fn by_name() -> [Option<(u8, u8)>; SLOTS] {
+    let mut slots = [None; SLOTS];
+    let mut table = 0;
+    while table < TABLES.len() {
+        let mut index = 0;
+        while index < TABLES[table].len() {
+            let mut slot = slot_of(TABLES[table][index].name.as_bytes());
+            while slots[slot].is_some() {
+                slot = (slot + 1) % SLOTS;
+            }
+            slots[slot] = Some((table as u8, index as u8));
+            index += 1;
+        }
+        table += 1;
+    }
+    slots
+}
+
+/// FNV-1a, blind for the case of letters.
+const fn slot_of(name: &[u8]) -> usize {
+    let mut hash = 0x811c_9dc5_u32;
+    let mut index = 0;
+    while index < name.len() {
+        hash = (hash ^ (name[index] | 0x20) as u32).wrapping_mul(0x0100_0193);
+        index += 1;
+    }
+    (hash ^ hash >> 16) as usize % SLOTS
+}
+
 /// The command of this name, in any case.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
-    let mut lower = [0; NAME_BYTES_MAX];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    TABLES.into_iter().find_map(|table| {
-        let index = table.binary_search_by(|command| command.name.as_bytes().cmp(lower)).ok()?;
-        Some(&table[index])
-    })
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let mut slot = slot_of(name);
+    loop {
+        let (table, index) = BY_NAME[slot]?;
+        let command = &TABLES[usize::from(table)][usize::from(index)];
+        if name.eq_ignore_ascii_case(command.name.as_bytes()) {
+            return Some(command);
+        }
+        slot = (slot + 1) % SLOTS;
+    }
 }
 
 #[cfg(test)]
@@ -719,7 +758,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_and_every_command_is_found_in_any_case() {
-        assert!(TABLES.iter().all(|table| table.is_sorted_by(|a, b| a.name < b.name)));
+        assert!(TABLES.iter().all(|table| table.len() < 256 && table.is_sorted_by(|a, b| a.name < b.name)));
         for command in commands() {
             assert_eq!(commands().filter(|other| other.name == command.name).count(), 1, "{}", command.name);
             assert_eq!(find(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);

@@ -99,8 +99,8 @@ impl<'s> Batch<'s> {
             return Ran::Ends;
         }
         let start = out.len();
-        let mut context = Context::new(io.shared, session, out, false, io.counts, self.running.map);
-        context.now_ms = self.now_ms;
+        let map = self.running.map;
+        let mut context = Context::at(self.now_ms, io.shared, session, out, false, io.counts, map);
         context.exec = self.exec.take();
         let before = context.exec.as_ref().map(|exec| exec.changes());
         let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, Some(command), args)));
@@ -129,7 +129,8 @@ impl<'s> Batch<'s> {
 
     /// Commits it.
     pub fn commit(&mut self, io: &mut Io<'_, '_>, session: &mut Session, out: &mut Vec<u8>) -> Committed {
-        let mut context = Context::new(io.shared, session, out, false, io.counts, self.running.map);
+        let map = self.running.map;
+        let mut context = Context::at(self.now_ms, io.shared, session, out, false, io.counts, map);
         context.exec = self.exec.take();
         match context.commit_exec() {
             Ok(()) => {}

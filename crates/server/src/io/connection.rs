@@ -15,9 +15,6 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::Task;
 
-/// How many bytes a read asks for.
-const READ_BYTES: usize = 16 << 10;
-
 /// How many commands of one connection run, and how many times it is read, before others have their turn.
 const STEPS_A_TURN: usize = 64;
 
@@ -154,7 +151,7 @@ impl Connection {
                 Ran::Event => return self.next(),
                 Ran::Close => return Next::Close,
                 Ran::Nothing if self.holds_too_much(io.shared) => return Next::Close,
-                Ran::Nothing => match self.read() {
+                Ran::Nothing => match self.read(io.buffer) {
                     Ok(true) => {}
                     Ok(false) => return self.next(),
                     Err(_) => return Next::Close,
@@ -321,7 +318,7 @@ impl Connection {
     }
 
     /// Reads once. False if there is nothing to read now.
-    fn read(&mut self) -> std::io::Result<bool> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<bool> {
         if self.has_ended || !self.is_readable {
             return Ok(false);
         }
@@ -331,23 +328,21 @@ impl Connection {
             self.prefetched_until = self.prefetched_until.saturating_sub(self.consumed);
             self.consumed = 0;
         }
-        let start = self.input.len();
-        self.input.resize(start + READ_BYTES, 0);
         let read = loop {
-            match self.stream.read(&mut self.input[start..]) {
+            match self.stream.read(buffer) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 read => break read,
             }
         };
-        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
         match read {
             Ok(0) => {
                 self.has_ended = true;
                 Ok(false)
             }
             Ok(len) => {
+                self.input.extend_from_slice(&buffer[..len]);
                 // Fewer bytes than there was room for are all that there were: the next ones are an event.
-                self.is_readable = len == READ_BYTES || self.sees_end;
+                self.is_readable = len == buffer.len() || self.sees_end;
                 Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -31,6 +31,9 @@ const LISTENERS: usize = usize::MAX - 1_024;
 /// With so many connections waiting at most a thread writes the log itself.
 const LEADS_UP_TO: usize = 16;
 
+/// How many bytes a read asks for.
+const READ_BYTES: usize = 16 << 10;
+
 /// How many connections are accepted in a round.
 const ACCEPTS_A_ROUND: usize = 256;
 
@@ -59,6 +62,7 @@ pub(crate) struct IoThread {
     watch: Watch,
     counts: Counts,
     activity: Activity,
+    buffer: Box<[u8]>,
     /// A listener may have connections that were not accepted yet.
     accepts_again: bool,
 }
@@ -90,6 +94,7 @@ impl IoThread {
             watch,
             counts,
             activity: Activity::default(),
+            buffer: vec![0; READ_BYTES].into(),
             accepts_again: false,
         })
     }
@@ -239,7 +244,8 @@ impl IoThread {
     fn turn(&mut self, token: usize) {
         let Some(connection) = &mut self.connections[token] else { return };
         self.activity.note(&mut connection.active_in);
-        let io = Io { shared: &self.shared, counts: &mut self.counts, thread: self.number };
+        let IoThread { shared, counts, buffer, number, .. } = self;
+        let io = Io { shared, counts, buffer, thread: *number };
         let next = connection.take_turn(io, token);
         self.after(token, next);
     }

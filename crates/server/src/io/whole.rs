@@ -19,6 +19,8 @@ const PREFETCHED_KEYS_MAX: usize = 16;
 pub(super) struct Io<'s, 'c> {
     pub shared: &'s Shared,
     pub counts: &'c mut Counts,
+    /// What connections read into. They keep what arrived in a buffer of their own, which is no longer than that.
+    pub buffer: &'c mut [u8],
     /// Its number.
     pub thread: usize,
 }
