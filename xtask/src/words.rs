@@ -90,9 +90,9 @@ const NAME_WORDS_MAX: usize = 3;
 /// path, if there is none); and the reason.
 const NAMED_BY_OTHERS: [(&[&str], &[&str], &str); 4] = [
     (
-        &["cell::", "Cell", "RefCell", "UnsafeCell", "hint::", "from_raw_parts"],
+        &["cell::", "Cell", "RefCell", "UnsafeCell", "AtomicCell", "hint::", "from_raw_parts"],
         &[],
-        "of the standard library",
+        "of the standard library, and of crossbeam",
     ),
     (&["_MM_HINT_T0"], &[], "of the processor's intrinsics"),
     (&["image_id"], &["crates/bench/src/workload/tpcc/"], "a column of TPC-C"),

@@ -164,6 +164,20 @@ fn a_signal_ends_it_with_the_replies_that_are_due() {
 }
 
 #[test]
+fn a_client_ends_it() {
+    let sandbox = Sandbox::new();
+    let mut serving = serve(&sandbox, &["--io-threads", "2"]);
+    let (mut client, mut another) = (serving.connect(), serving.connect());
+    assert_eq!(another.ask("INCR n").unwrap(), ":1");
+    assert_eq!(client.ask("DURABILITY none").unwrap(), "+OK");
+    assert_eq!(client.ask("INCR n").unwrap(), ":2");
+    assert_eq!(client.ask("SHUTDOWN"), None);
+    assert_eq!(another.ask("PING"), None);
+    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+    assert_eq!(serve(&sandbox, &[]).connect().number("n"), 2);
+}
+
+#[test]
 fn what_it_cannot_do_it_says() {
     let sandbox = Sandbox::new();
     sandbox.run(&["serve", "--dir", "db", "--bind", "0.0.0.0:0"]).fails(2, "there is no password");

@@ -38,6 +38,11 @@ impl Password {
         Password(password.into())
     }
 
+    /// The password.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
     /// Whether another text is the same. Takes a time that depends on that text's length alone.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         let password = self.0.as_bytes();

@@ -289,6 +289,10 @@ impl<'a> Context<'a> {
         }
         loop {
             let lock = shared.model.keyspaces.lock();
+            // `CLIENT PAUSE` takes the lock once before it replies.
+            if shared.pause.holds(|| true, || shared.monotonic_ms()) {
+                return Err(Stop::Paused);
+            }
             self.keyspaces = shared.model.keyspaces.begin_again(self.counts.stripe);
             let mut txn = self.begin()?;
             txn.set_durability(self.session.durability)?;

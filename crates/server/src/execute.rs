@@ -22,6 +22,8 @@ pub(crate) enum Outcome {
     Replied { needs: Csn, commit: Option<Numbered> },
     /// It has to wait, or to read from disk, and a worker runs it. Nothing happened.
     Blocked,
+    /// Commands are paused, and it runs when they are not. Nothing happened.
+    Paused,
     /// Whether it happened is unknown: the connection is closed.
     Close,
 }
@@ -33,7 +35,7 @@ pub(crate) const INLINE_ARGUMENTS_MAX: usize = 256;
 pub(crate) fn execute(
     shared: &Shared,
     session: &mut Session,
-    command: Option<&Command>,
+    command: Option<&'static Command>,
     args: &Args<'_>,
     out: &mut Vec<u8>,
     may_wait: bool,
@@ -70,6 +72,10 @@ pub(crate) fn execute(
             shared.commands.hand_on_for_size();
             out.truncate(start);
             return Outcome::Blocked;
+        }
+        Err(Stop::Paused) => {
+            out.truncate(start);
+            return Outcome::Paused;
         }
         Err(Stop::Conflict) => unreachable!("a command that conflicts runs again"),
         Err(Stop::Unknown) => {

@@ -33,6 +33,7 @@
 //! power cut could undo of commits that were to be durable.
 
 mod args;
+mod clients;
 mod command;
 mod config;
 mod context;
@@ -44,10 +45,13 @@ mod glob;
 mod io;
 mod locks;
 mod model;
+mod pause;
 mod random;
 mod reclaim;
+mod saves;
 mod server;
 mod session;
+mod settings;
 mod shared;
 mod stop;
 mod tallies;

@@ -2,17 +2,22 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use fulgurite::Database;
 use fulgurite::env::{Env, Joiner, RealEnv};
 use mio::net::TcpListener;
 
+use crate::clients::Clients;
+use crate::command::Directives;
 use crate::cursors::Cursors;
 use crate::io::{Inbox, IoThread};
 use crate::locks::KeyLocks;
 use crate::model::{Counts, Model};
+use crate::pause::Pause;
 use crate::reclaim::{self, Reclaimed};
+use crate::saves::Saves;
+use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::tallies::Tallies;
 use crate::worker::{self, Queue};
@@ -47,14 +52,19 @@ impl Server {
             let listen = TcpListener::bind(address);
             listeners.push(listen.map_err(|source| StartError::Listen { address, source })?);
         }
-        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
+        let addresses: Vec<SocketAddr> =
+            listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
         // Of a server that ran over the same database before, too.
         db.wait_durable(db.visible_csn())?;
         let mut counts = Counts::load(&db, &model.tables, threads)?.into_iter();
         let mut next_counts = || counts.next().expect("there are some for each thread");
         let polls = (0..config.io_threads).map(|_| mio::Poll::new()).collect::<Result<Vec<_>, _>>()?;
         let inboxes = polls.iter().map(Inbox::new).collect::<Result<Vec<_>, _>>()?;
+        let inbox_count = inboxes.len();
         let shared = Arc::new(Shared {
+            saves: Arc::new(Saves::new(&db)),
+            settings: Settings::new(&config),
+            directives: Directives::new(&config, &addresses, &db),
             db,
             env: env.clone(),
             model,
@@ -68,8 +78,13 @@ impl Server {
             newest_id: AtomicU64::new(0),
             connected: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
+            clients: Clients::default(),
+            pause: Pause::default(),
             commands: Tallies::default(),
             started_ns: env.clock().monotonic_ns(),
+            run_id: run_id(&*env),
+            io_threads: AtomicUsize::new(inbox_count),
+            last_open: Default::default(),
             is_stopping: AtomicBool::new(false),
             stopping: Default::default(),
         });
@@ -77,7 +92,12 @@ impl Server {
         for (number, poll) in polls.into_iter().enumerate() {
             let listeners = if number == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
             let thread = IoThread::new(&server.shared, number, poll, listeners, next_counts())?;
-            let spawned = env.spawn(&format!("fg-io-{number}"), Box::new(move || thread.run()))?;
+            let shared = server.shared.clone();
+            let body = move || {
+                thread.run();
+                shared.end_io_thread();
+            };
+            let spawned = env.spawn(&format!("fg-io-{number}"), Box::new(body))?;
             server.io_threads.push(spawned);
         }
         for number in 0..server.shared.config.workers {
@@ -96,11 +116,22 @@ impl Server {
         &self.addresses
     }
 
+    /// Whether it stops: [`Server::stop`] was called, or a client sent `SHUTDOWN`. The program drops it then, and ends.
+    pub fn is_stopping(&self) -> bool {
+        self.shared.is_stopping.load(Ordering::SeqCst)
+    }
+
     /// Stops it: accepts no connection and reads no command any more, sends the replies of those that ran as they become durable,
     /// within five seconds, and closes all connections.
     pub fn stop(self) {
         drop(self);
     }
+}
+
+/// 40 hexadecimal digits.
+fn run_id(env: &dyn Env) -> String {
+    let digits: String = (0..3).map(|_| format!("{:016x}", env.random_u64())).collect();
+    digits[..40].into()
 }
 
 impl Drop for Server {
@@ -109,5 +140,6 @@ impl Drop for Server {
         self.io_threads.drain(..).for_each(|thread| _ = thread.join());
         self.shared.queue.close();
         self.workers.drain(..).for_each(|thread| _ = thread.join());
+        self.shared.saves.wait();
     }
 }

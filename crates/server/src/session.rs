@@ -1,11 +1,14 @@
 //! The state of a connection that commands read and change. It travels with a command that goes to a worker.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fulgurite::{Csn, Durability};
 use fulgurite_resp::Protocol;
 
 use crate::args::OwnedArgs;
+use crate::clients::Client;
+use crate::command::find;
 
 /// How many databases there are: `SELECT` takes 0 to 15.
 pub(crate) const DATABASES: usize = 16;
@@ -33,6 +36,15 @@ pub(crate) struct Multi {
     pub is_broken: bool,
 }
 
+impl Multi {
+    /// Whether one of its commands writes.
+    pub fn writes(&self) -> bool {
+        self.commands
+            .iter()
+            .any(|args| find(&args.args()[0]).is_some_and(|command| command.has_flag("write")))
+    }
+}
+
 /// The state of a key when `WATCH` named it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
@@ -49,13 +61,11 @@ pub(crate) struct Watched {
 /// The state of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// The connection's number; never given twice.
-    pub id: u64,
+    /// Its number and its names, and what other threads see of it.
+    pub client: Arc<Client>,
     pub protocol: Protocol,
     pub database: usize,
     pub is_authenticated: bool,
-    pub name: Vec<u8>,
-    pub library: (Vec<u8>, Vec<u8>),
     pub replies: Replies,
     /// The level of its commits.
     pub durability: Durability,
@@ -63,33 +73,35 @@ pub(crate) struct Session {
     pub own: Csn,
     /// The connection is closed once its replies are sent.
     pub has_quit: bool,
+    /// It sent `SHUTDOWN`.
+    pub has_shut_down: bool,
     pub multi: Option<Multi>,
     /// By database and key.
     pub watched: BTreeMap<(usize, Box<[u8]>), Watched>,
 }
 
 impl Session {
-    pub fn new(id: u64, is_authenticated: bool, durability: Durability) -> Session {
+    pub fn new(client: Arc<Client>, is_authenticated: bool, durability: Durability) -> Session {
         Session {
-            id,
+            client,
             protocol: Protocol::Resp2,
             database: 0,
             is_authenticated,
-            name: Vec::new(),
-            library: Default::default(),
             replies: Replies::On,
             durability,
             own: Csn::ZERO,
             has_quit: false,
+            has_shut_down: false,
             multi: None,
             watched: BTreeMap::new(),
         }
     }
 
-    /// Puts all back but the connection's number and its newest commit: `RESET`.
+    /// Puts all back but the connection's number, its library and its newest commit: `RESET`.
     pub fn reset(&mut self, is_authenticated: bool, durability: Durability) {
         let own = self.own;
-        *self = Session::new(self.id, is_authenticated, durability);
+        self.client.names.lock().name.clear();
+        *self = Session::new(self.client.clone(), is_authenticated, durability);
         self.own = own;
     }
 }

@@ -6,14 +6,20 @@ use std::time::Duration;
 
 use fulgurite::env::Env;
 use fulgurite::{Database, Durability};
+use mio::net::TcpStream;
 use parking_lot::{Condvar, Mutex};
 
 use crate::Config;
+use crate::clients::Clients;
+use crate::command::Directives;
 use crate::cursors::Cursors;
 use crate::io::{Inbox, Message};
 use crate::locks::KeyLocks;
 use crate::model::Model;
+use crate::pause::Pause;
 use crate::reclaim::Reclaimed;
+use crate::saves::Saves;
+use crate::settings::Settings;
 use crate::tallies::Tallies;
 use crate::worker::Queue;
 
@@ -22,7 +28,12 @@ pub(crate) struct Shared {
     pub db: Database,
     pub env: Arc<dyn Env>,
     pub model: Model,
+    /// The options as they were when it started.
     pub config: Config,
+    /// Those that may change.
+    pub settings: Settings,
+    /// All directives of `CONFIG`, with their values.
+    pub directives: Directives,
     pub locks: KeyLocks,
     /// Those of `SCAN`.
     pub cursors: Cursors,
@@ -38,8 +49,18 @@ pub(crate) struct Shared {
     pub connected: AtomicUsize,
     /// How many were turned away.
     pub rejected: AtomicU64,
+    pub clients: Clients,
+    pub pause: Pause,
     pub commands: Tallies,
+    /// Checkpoints that clients asked for.
+    pub saves: Arc<Saves>,
     pub started_ns: u64,
+    /// Names this run of the server: 40 hexadecimal digits.
+    pub run_id: String,
+    /// How many I/O threads run.
+    pub io_threads: AtomicUsize,
+    /// The connections that sent `SHUTDOWN`, which are open until no I/O thread runs: then all others are closed.
+    pub last_open: Mutex<Vec<TcpStream>>,
     /// No connection is accepted, and no command read, any more.
     pub is_stopping: AtomicBool,
     /// Notified when that is set.
@@ -52,13 +73,30 @@ impl Shared {
         Duration::from_nanos(self.env.clock().monotonic_ns().saturating_sub(self.started_ns))
     }
 
+    /// A monotonic time, in milliseconds.
+    pub fn monotonic_ms(&self) -> u64 {
+        self.env.clock().monotonic_ns() / 1_000_000
+    }
+
+    /// An I/O thread ends.
+    pub fn end_io_thread(&self) {
+        if self.io_threads.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.last_open.lock().clear();
+        }
+    }
+
+    /// Has all I/O threads look around: something changed that they wait for.
+    pub fn wake_all(&self) {
+        self.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
+    }
+
     /// Has all threads end.
     pub fn begin_stop(&self) {
         let held = self.stopping.0.lock();
         self.is_stopping.store(true, Ordering::SeqCst);
         self.stopping.1.notify_all();
         drop(held);
-        self.inboxes.iter().for_each(|inbox| inbox.send(Message::Look));
+        self.wake_all();
     }
 
     /// Sleeps for a while, or until the server stops. Returns whether it goes on.

@@ -36,6 +36,8 @@ pub(crate) enum Stop {
     Blocked(Missing),
     /// It would take long on a thread that serves others; nothing happened.
     Large,
+    /// Commands are paused, and it runs when they are not. Nothing happened.
+    Paused,
     /// Its transaction conflicted with another one: it runs again.
     Conflict,
     /// It gets this reply; nothing happened.

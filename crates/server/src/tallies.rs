@@ -38,6 +38,12 @@ impl Tallies {
         self.handed_on[7].fetch_add(1, Relaxed);
     }
 
+    /// Begins anew: `CONFIG RESETSTAT`.
+    pub fn reset(&self) {
+        let all = [&*self.inline, &*self.at_workers].into_iter().chain(&self.handed_on);
+        all.for_each(|count| count.store(0, Relaxed));
+    }
+
     /// Why commands were handed on, and how many.
     pub fn handed_on(&self) -> impl Iterator<Item = (&'static str, u64)> {
         REASONS.into_iter().zip(self.handed_on.iter().map(|count| count.load(Relaxed)))

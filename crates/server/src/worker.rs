@@ -28,6 +28,8 @@ pub(crate) struct Finished {
     pub session: Box<Session>,
     pub reply: Vec<u8>,
     pub outcome: Outcome,
+    /// The command, if it was not run because commands are paused.
+    pub paused: Option<OwnedArgs>,
 }
 
 /// Commands that wait for a worker. Each connection has one at most.
@@ -68,15 +70,17 @@ impl Queue {
 pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
     while let Some(Task { thread, token, mut session, args }) = shared.queue.pop() {
         let mut reply = Vec::new();
-        let args = args.args();
-        let command = find(&args[0]);
-        let outcome = match execute(shared, &mut session, command, &args, &mut reply, true, &mut counts) {
+        let slices = args.args();
+        let command = find(&slices[0]);
+        let outcome = match execute(shared, &mut session, command, &slices, &mut reply, true, &mut counts) {
             Outcome::Blocked => {
                 tracing::error!("a command would not wait on a worker; its connection is closed");
                 Outcome::Close
             }
             outcome => outcome,
         };
-        shared.inboxes[thread].send(Message::Finished(Finished { token, session, reply, outcome }));
+        drop(slices);
+        let paused = (outcome == Outcome::Paused).then_some(args);
+        shared.inboxes[thread].send(Message::Finished(Finished { token, session, reply, outcome, paused }));
     }
 }

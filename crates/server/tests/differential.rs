@@ -70,7 +70,8 @@ impl Random {
     }
 }
 
-/// Templates of commands: K is a key, V a value, N a number, O an option, T a time that has not come, others are themselves.
+/// Templates of commands: K is a key, V a value, N a number, O an option, T a time that has not come, D a directive, F and W are a field's
+/// type and offset; others are themselves.
 const TEMPLATES: &[&str] = &[
     "GET K",
     "SET K V",
@@ -164,6 +165,42 @@ const TEMPLATES: &[&str] = &[
     "BITPOS K N",
     "BITOP P K K K",
     "BITOP P K K",
+    "BITFIELD K GET F W",
+    "BITFIELD K SET F W N",
+    "BITFIELD K INCRBY F W N",
+    "BITFIELD K OVERFLOW X SET F W N INCRBY F W N GET F W",
+    "BITFIELD K INCRBY F W N OVERFLOW X INCRBY F W N",
+    "BITFIELD K GET F W SET F N N",
+    "BITFIELD K SET F W",
+    "BITFIELD_RO K GET F W GET F W",
+    "BITFIELD_RO K SET F W N",
+    "LCS K K",
+    "LCS K K LEN",
+    "LCS K K IDX",
+    "LCS K K idx MINMATCHLEN S",
+    "LCS K K IDX WITHMATCHLEN MINMATCHLEN N",
+    "LCS K K LEN O",
+    "CONFIG SET D N",
+    "CONFIG SET D V",
+    "CONFIG SET D N D N",
+    "CONFIG SET D",
+    "CONFIG GET D",
+    "CONFIG O N",
+    "WAIT 0 N",
+    "WAIT -1 N",
+    "WAIT x N",
+    "CLIENT KILL K V",
+    "CLIENT KILL ID -1",
+    "CLIENT KILL TYPE V",
+    "CLIENT KILL ADDR V SKIPME V",
+    "CLIENT LIST V",
+    "CLIENT LIST ID V",
+    "CLIENT LIST TYPE O",
+    "CLIENT UNBLOCK N O",
+    "CLIENT PAUSE -5 O",
+    "SHUTDOWN O",
+    "BGSAVE V",
+    "LASTSAVE V",
     "NOTHING K",
     "MULTI N",
     "DBSIZE K",
@@ -259,6 +296,22 @@ const NUMBERS: [&str; 16] = [
 const SMALL: [&str; 5] = ["0", "1", "2", "15", "40"];
 const OPTIONS: [&str; 14] =
     ["NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "PERSIST", "GT", "LT", "nx", "ex", "FOO"];
+/// Directives that both keep, or that neither lets be changed.
+const DIRECTIVES: [&str; 13] = [
+    "hash-max-listpack-entries",
+    "Hash-Max-Ziplist-Value",
+    "set-max-intset-entries",
+    "list-max-listpack-size",
+    "zset-max-listpack-value",
+    "slowlog-log-slower-than",
+    "maxmemory-samples",
+    "lfu-log-factor",
+    "hll-sparse-max-bytes",
+    "activerehashing",
+    "loglevel",
+    "databases",
+    "nonsense",
+];
 const TIMES: [&str; 3] = ["1000", "99999", "100000"];
 
 fn command(family: &[&str], random: &mut Random) -> Vec<String> {
@@ -277,6 +330,10 @@ fn command(family: &[&str], random: &mut Random) -> Vec<String> {
             "E" => random.of(&["0", "-1", "x", "1.5", "9223372036854775808", "5000"]),
             "B" => random.of(&["0", "1"]),
             "U" => random.of(&["BIT", "byte", "x"]),
+            "F" => random.of(&["u1", "i1", "u8", "i8", "u13", "i13", "i16", "u63", "i64", "u64", "i65", "x"]),
+            "W" => random.of(&["0", "1", "#0", "#1", "#2", "7", "64", "100", "-1", "#x"]),
+            "X" => random.of(&["WRAP", "sat", "FAIL", "x"]),
+            "D" => random.of(&DIRECTIVES),
             "P" => random.of(&["AND", "or", "XOR", "NOT", "x"]),
             _ => return word.to_string(),
         }

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(20);
 ///
 /// It speaks RESP2 and RESP3, and has strings, expiry, MULTI and WATCH so far; COMMAND lists what there is. `DURABILITY none` or
 /// `DURABILITY async 100` lowers the level of one connection's own writes. The keys are in tables of the database that begin with
-/// `redis:`. SIGTERM or SIGINT ends it: it sends the replies that are due, and closes the database; a second one ends it at once, which
+/// `redis:`. SIGTERM, SIGINT or SHUTDOWN ends it: it sends the replies that are due, and closes the database; a second one ends it at once, which
 /// loses nothing that was acknowledged.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             output.line(format!("listening on {address}, with the data in {}", args.dir.display()))?;
         }
         output.flush()?;
-        while !interrupt::asked() {
+        while !interrupt::asked() && !server.is_stopping() {
             env.clock().sleep(LOOK);
         }
         server.stop();

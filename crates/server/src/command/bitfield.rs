@@ -148,6 +148,14 @@ impl Operation {
             Action::Get => return Some(before as i64),
             // A number below 0 is a large one for a field without a sign.
             Action::Set(number) if !field.is_signed => (i128::from(number as u64), true),
+            // Redis's distance from here to the greatest number overflows, and it takes the number for one that is too large.
+            Action::Set(number)
+                if overflow == Overflow::Saturate
+                    && field.range().1 - i128::from(number) > i64::MAX.into()
+                    && field.bits < 64 =>
+            {
+                (field.range().1, true)
+            }
             Action::Set(number) => (i128::from(number), true),
             Action::IncrementBy(by) => (before + i128::from(by), false),
         };
@@ -193,7 +201,7 @@ fn parse(args: &Args<'_>, bytes_max: u64) -> Result<Vec<Operation>> {
 
 /// `BITFIELD key [GET type offset] [SET type offset value] [INCRBY type offset increment] [OVERFLOW WRAP | SAT | FAIL] ...`
 pub(super) fn bitfield(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let operations = parse(args, context.shared.config.argument_bytes_max as u64)?;
+    let operations = parse(args, context.shared.settings.argument_bytes_max() as u64)?;
     if operations.iter().all(|operation| operation.action == Action::Get) {
         let results = context.view(|view| {
             let old = view.live(&args[1])?;

@@ -12,7 +12,7 @@ const BIT: ErrorReply = ErrorReply::new("ERR", "bit is not an integer or out of 
 
 /// A bit's offset: within the longest string.
 fn offset_of(context: &Context<'_>, text: &[u8]) -> Result<u64> {
-    let bits = context.shared.config.argument_bytes_max as u64 * 8;
+    let bits = context.shared.settings.argument_bytes_max() as u64 * 8;
     let offset = parse_i64(text).and_then(|offset| u64::try_from(offset).ok());
     Ok(offset.filter(|&offset| offset < bits).ok_or(OFFSET)?)
 }

@@ -7,7 +7,6 @@ use fulgurite_resp::{Protocol, parse_i64};
 
 use crate::args::Args;
 use crate::context::Context;
-use crate::session::Replies;
 use crate::stop::{ErrorReply, Result};
 
 pub(super) fn ping(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -32,16 +31,15 @@ pub(super) fn quit(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
 }
 
 pub(super) fn reset(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
-    let config = &context.shared.config;
-    context.session.reset(config.password.is_none(), context.shared.durability());
+    let shared = context.shared;
+    context.session.reset(!shared.settings.has_password(), shared.durability());
     context.reply().simple(b"RESET");
     Ok(())
 }
 
 /// Whether a user has this password. Without a configured one the default user has any.
 fn is_password(context: &Context<'_>, user: &[u8], given: &[u8]) -> bool {
-    let is_right = context.shared.config.password.as_ref().is_none_or(|password| password.is(given));
-    is_right && user == b"default"
+    context.shared.settings.is_password(given) && user == b"default"
 }
 
 const NO_PASSWORD: ErrorReply = ErrorReply::new(
@@ -55,7 +53,7 @@ const WRONG_PASSWORD: ErrorReply =
 
 pub(super) fn auth(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let (user, password) = match args.len() {
-        2 if context.shared.config.password.is_none() => return Err(NO_PASSWORD.into()),
+        2 if !context.shared.settings.has_password() => return Err(NO_PASSWORD.into()),
         2 => (&b"default"[..], &args[1]),
         3 => (&args[1], &args[2]),
         _ => return Err(ErrorReply::SYNTAX.into()),
@@ -79,7 +77,8 @@ pub(super) fn hello(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
             _ => return Err(ErrorReply::new("NOPROTO", "unsupported protocol version").into()),
         };
     }
-    let (mut is_authenticated, mut name, mut index) = (context.session.is_authenticated, None, 2);
+    let mut is_authenticated = context.session.is_authenticated || !context.shared.settings.has_password();
+    let (mut name, mut index) = (None, 2);
     while index < args.len() {
         if args.is(index, "auth") && index + 2 < args.len() {
             if !is_password(context, &args[index + 1], &args[index + 2]) {
@@ -105,9 +104,9 @@ pub(super) fn hello(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let session = &mut *context.session;
     (session.protocol, session.is_authenticated) = (protocol, true);
     if let Some(name) = name {
-        session.name = name;
+        session.client.names.lock().name = name;
     }
-    let id = session.id as i64;
+    let id = session.client.origin.id as i64;
     let version = if protocol == Protocol::Resp3 { 3 } else { 2 };
     let mut reply = context.reply();
     reply.map(7);
@@ -130,83 +129,11 @@ pub(super) fn hello(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 /// A name of a client, or of its library: without spaces and unprintable characters, which would break `CLIENT LIST`.
-fn check_name(name: &[u8]) -> Result<&[u8]> {
+pub(super) fn check_name(name: &[u8]) -> Result<&[u8]> {
     if name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         return Ok(name);
     }
     Err(ErrorReply::new("ERR", "Client names cannot contain spaces, newlines or special characters.").into())
-}
-
-pub(super) fn client(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    match () {
-        () if args.is(1, "id") && args.len() == 2 => {
-            let id = context.session.id as i64;
-            context.reply().integer(id);
-            Ok(())
-        }
-        () if args.is(1, "getname") && args.len() == 2 => {
-            let name = context.session.name.clone();
-            if name.is_empty() {
-                context.reply().null()
-            } else {
-                context.reply().bulk(&name)
-            }
-            Ok(())
-        }
-        () if args.is(1, "setname") && args.len() == 3 => {
-            context.session.name = check_name(&args[2])?.to_vec();
-            context.ok()
-        }
-        () if args.is(1, "setinfo") && args.len() == 4 => client_setinfo(context, args),
-        () if args.is(1, "reply") && args.len() == 3 => client_reply(context, args),
-        () if args.is(1, "no-evict") && args.len() == 3 => switch(context, args),
-        () if args.is(1, "no-touch") && args.len() == 3 => switch(context, args),
-        () => Err(super::wrong_subcommand("client", args, &SUBCOMMANDS)),
-    }
-}
-
-/// Those of `CLIENT`.
-const SUBCOMMANDS: [&str; 7] = ["id", "getname", "setname", "setinfo", "reply", "no-evict", "no-touch"];
-
-fn client_setinfo(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let value = &args[3];
-    if !value.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
-        let option = String::from_utf8_lossy(&args[2]).to_lowercase();
-        return context
-            .fail("ERR", format!("{option} cannot contain spaces, newlines or special characters."));
-    }
-    if args.is(2, "lib-name") {
-        context.session.library.0 = value.to_vec();
-    } else if args.is(2, "lib-ver") {
-        context.session.library.1 = value.to_vec();
-    } else {
-        let option = String::from_utf8_lossy(&args[2]).into_owned();
-        return context.fail("ERR", format!("Unrecognized option '{option}'"));
-    }
-    context.ok()
-}
-
-fn client_reply(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    if args.is(2, "on") {
-        context.session.replies = Replies::On;
-        return context.ok();
-    }
-    if context.session.replies == Replies::Off && args.is(2, "skip") {
-        return Ok(());
-    }
-    context.session.replies = if args.is(2, "off") {
-        Replies::Off
-    } else if args.is(2, "skip") {
-        Replies::SkipNext
-    } else {
-        return Err(ErrorReply::SYNTAX.into());
-    };
-    Ok(())
-}
-
-/// Options that change nothing here: no client is evicted, and no access is recorded.
-fn switch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    if args.is(2, "on") || args.is(2, "off") { context.ok() } else { Err(ErrorReply::SYNTAX.into()) }
 }
 
 /// `DURABILITY [sync | async ms | none]`: the level of the connection's commits; without an argument its name.

@@ -1,5 +1,6 @@
-//! What the server says about itself: `INFO` and `CONFIG`.
+//! What the server says about itself: `INFO`.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,10 +9,9 @@ use fulgurite::{Missing, Stats};
 use super::server::REDIS_VERSION;
 use crate::args::Args;
 use crate::context::Context;
-use crate::glob;
+use crate::model::split_expiry_key;
 use crate::session::DATABASES;
-use crate::shared::Shared;
-use crate::stop::{ErrorReply, Result, Stop};
+use crate::stop::{Result, Stop};
 
 type Section = (&'static str, fn(&mut Context<'_>, &Stats, &mut String) -> Result<()>);
 
@@ -70,15 +70,24 @@ fn server(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()>
         text,
         [
             ("redis_version", &REDIS_VERSION),
+            ("redis_git_sha1", &"00000000"),
+            ("redis_git_dirty", &0),
+            ("redis_build_id", &"0"),
             ("fulgurite_version", &version),
             ("redis_mode", &"standalone"),
             ("os", &std::env::consts::OS),
             ("arch_bits", &usize::BITS),
+            ("multiplexing_api", &"epoll"),
             ("process_id", &std::process::id()),
-            ("tcp_port", &shared.config.bind.first().map_or(0, std::net::SocketAddr::port)),
+            ("run_id", &shared.run_id),
+            ("tcp_port", &shared.directives.value("port")),
+            ("server_time_usec", &(context.now_ms * 1_000)),
             ("uptime_in_seconds", &up_s),
             ("uptime_in_days", &(up_s / 86_400)),
-            ("io_threads_active", &shared.config.io_threads),
+            ("hz", &shared.directives.value("hz")),
+            ("executable", &std::env::current_exe().unwrap_or_default().display()),
+            ("config_file", &""),
+            ("io_threads_active", &u8::from(shared.config.io_threads > 1)),
         ],
     );
     Ok(())
@@ -90,8 +99,11 @@ fn clients(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()
         text,
         [
             ("connected_clients", &shared.connected.load(Relaxed)),
-            ("maxclients", &shared.config.clients_max),
+            ("cluster_connections", &0),
+            ("maxclients", &shared.settings.clients_max()),
             ("blocked_clients", &0),
+            ("tracking_clients", &0),
+            ("clients_in_timeout_table", &0),
         ],
     );
     Ok(())
@@ -114,25 +126,41 @@ fn memory(_: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<()> {
         text,
         [
             ("used_memory", &used),
+            ("used_memory_human", &human(used)),
             ("used_memory_rss", &memory.resident_bytes),
+            ("used_memory_rss_human", &human(memory.resident_bytes)),
             ("maxmemory", &memory.budget_bytes),
+            ("maxmemory_human", &human(memory.budget_bytes)),
             ("maxmemory_policy", &"noeviction"),
         ],
     );
     Ok(())
 }
 
-fn persistence(_: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<()> {
+/// A number of bytes as Redis shows it to people.
+fn human(bytes: u64) -> String {
+    let units = [(1_u64 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    let unit = units.into_iter().find(|(size, _)| bytes >= *size);
+    unit.map_or(format!("{bytes}B"), |(size, name)| format!("{:.2}{name}", bytes as f64 / size as f64))
+}
+
+fn persistence(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<()> {
     let status = if stats.poisoned.is_some() { "err" } else { "ok" };
+    let shared = context.shared;
+    let (is_saving, has_failed) = shared.saves.status();
     lines(
         text,
         [
             ("loading", &0),
-            ("rdb_changes_since_last_save", &0),
-            ("rdb_bgsave_in_progress", &0),
-            ("rdb_last_bgsave_status", &"ok"),
+            ("async_loading", &0),
+            ("rdb_changes_since_last_save", &stats.visible.0.saturating_sub(stats.checkpoint_covered.0)),
+            ("rdb_bgsave_in_progress", &u8::from(is_saving)),
+            ("rdb_last_save_time", &(shared.saves.last_ms(&shared.db) / 1_000)),
+            ("rdb_last_bgsave_status", &if has_failed { "err" } else { "ok" }),
             ("aof_enabled", &1),
             ("aof_rewrite_in_progress", &0),
+            ("aof_rewrite_scheduled", &0),
+            ("aof_last_bgrewrite_status", &"ok"),
             ("aof_last_write_status", &status),
             ("fulgurite_durable_commit", &stats.durable.0),
             ("fulgurite_visible_commit", &stats.visible.0),
@@ -151,6 +179,9 @@ fn stats(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<
             ("total_connections_received", &context.shared.accepted.load(Relaxed)),
             ("total_commands_processed", &(inline + at_workers)),
             ("rejected_connections", &context.shared.rejected.load(Relaxed)),
+            ("evicted_keys", &0),
+            ("pubsub_channels", &0),
+            ("pubsub_patterns", &0),
             ("fulgurite_commands_inline", &inline),
             ("fulgurite_commands_at_workers", &at_workers),
             ("fulgurite_conflicts", &stats.conflicts),
@@ -159,8 +190,21 @@ fn stats(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<
     Ok(())
 }
 
-fn replication(_: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()> {
-    lines(text, [("role", &"master"), ("connected_slaves", &0)]);
+fn replication(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()> {
+    let run_id = &context.shared.run_id;
+    lines(
+        text,
+        [
+            ("role", &"master"),
+            ("connected_slaves", &0),
+            ("master_failover_state", &"no-failover"),
+            ("master_replid", run_id),
+            ("master_replid2", &format_args!("{:040}", 0)),
+            ("master_repl_offset", &0),
+            ("second_repl_offset", &-1),
+            ("repl_backlog_active", &0),
+        ],
+    );
     Ok(())
 }
 
@@ -177,78 +221,33 @@ fn cluster(_: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()> {
     Ok(())
 }
 
+/// So many entries of the index of expiries are counted.
+const EXPIRING_KEYS_MAX: usize = 10_000;
+
+/// How many keys with an expiry each keyspace has, of those that expire first.
+fn count_expiring(context: &mut Context<'_>) -> Result<HashMap<u32, u64>> {
+    let mut counts = HashMap::new();
+    let txn = context.begin()?;
+    for entry in txn.range(&context.model().tables.expiry, ..)?.take(EXPIRING_KEYS_MAX) {
+        if let Some((_, keyspace, _)) = split_expiry_key(&entry?.0) {
+            *counts.entry(keyspace).or_default() += 1;
+        }
+    }
+    context.needs = context.needs.max(txn.needs());
+    Ok(counts)
+}
+
 fn keyspace(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()> {
     let selected = context.session.database;
+    let expiring = count_expiring(context)?;
     for database in 0..DATABASES {
         context.session.database = database;
         let keys = context.count_keys();
         context.session.database = selected;
         if let keys @ 1.. = keys? {
-            _ = write!(text, "db{database}:keys={keys}\r\n");
+            let expires = expiring.get(&context.keyspaces[database]).copied().unwrap_or_default();
+            _ = write!(text, "db{database}:keys={keys},expires={expires},avg_ttl=0\r\n");
         }
     }
     Ok(())
-}
-
-/// The directives of redis.conf that say something here, and their values.
-fn directives(shared: &Shared) -> Vec<(&'static str, String)> {
-    let config = &shared.config;
-    let bind: Vec<String> = config.bind.iter().map(|address| address.ip().to_string()).collect();
-    vec![
-        ("appendfsync", "always".into()),
-        ("appendonly", "yes".into()),
-        ("bind", bind.join(" ")),
-        ("databases", DATABASES.to_string()),
-        ("io-threads", config.io_threads.to_string()),
-        ("maxclients", config.clients_max.to_string()),
-        ("maxmemory-policy", "noeviction".into()),
-        ("port", config.bind.first().map_or(0, std::net::SocketAddr::port).to_string()),
-        ("proto-max-bulk-len", config.argument_bytes_max.to_string()),
-        ("save", String::new()),
-        ("timeout", "0".into()),
-    ]
-}
-
-pub(super) fn config(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    if args.is(1, "get") && args.len() > 2 {
-        let mut found = directives(context.shared);
-        found.retain(|(name, _)| {
-            args.from(2).iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-        });
-        let mut reply = context.reply();
-        reply.map(found.len());
-        for (name, value) in &found {
-            reply.bulk(name.as_bytes());
-            reply.bulk(value.as_bytes());
-        }
-        return Ok(());
-    }
-    if args.is(1, "set") && args.len() > 3 {
-        return config_set(context, args);
-    }
-    Err(super::wrong_subcommand("config", args, &["get", "set"]))
-}
-
-/// Takes what is so already: nothing can be changed while the server runs.
-fn config_set(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let pairs = args.from(2);
-    if !pairs.len().is_multiple_of(2) {
-        return Err(ErrorReply::new("ERR", "wrong number of arguments for 'config|set' command").into());
-    }
-    let directives = directives(context.shared);
-    for pair in pairs.chunks_exact(2) {
-        let is_named = |name: &str| pair[0].eq_ignore_ascii_case(name.as_bytes());
-        let name = String::from_utf8_lossy(pair[0]).into_owned();
-        let Some((_, value)) = directives.iter().find(|(name, _)| is_named(name)) else {
-            let message = format!("Unknown option or number of arguments for CONFIG SET - '{name}'");
-            return context.fail("ERR", message);
-        };
-        if !pair[1].eq_ignore_ascii_case(value.as_bytes()) {
-            let message = format!(
-                "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
-            );
-            return context.fail("ERR", message);
-        }
-    }
-    context.ok()
 }

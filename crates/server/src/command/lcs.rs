@@ -64,7 +64,7 @@ pub(super) fn lcs(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let options = LcsOptions::parse(args)?;
     let [a, b] = found.each_ref().map(|text| text.as_deref().unwrap_or_default());
     let pairs = (a.len() as u64 + 1) * (b.len() as u64 + 1);
-    if pairs > PAIRS_MAX.min(context.shared.config.argument_bytes_max as u64 / 4) {
+    if pairs > PAIRS_MAX.min(context.shared.settings.argument_bytes_max() as u64 / 4) {
         return Err(TOO_LARGE.into());
     }
     if !context.may_wait && pairs > INLINE_PAIRS_MAX {

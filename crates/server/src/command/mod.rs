@@ -2,12 +2,19 @@
 
 mod bitfield;
 mod bits;
+mod client_kill;
+mod client_list;
+mod clients;
+mod config;
 mod connection;
 mod databases;
+mod directive;
+mod directives;
 mod hashes;
 mod info;
 mod keys;
 mod lcs;
+mod persistence;
 mod scan;
 mod server;
 mod strings;
@@ -20,9 +27,11 @@ use fulgurite_resp::parse_i64;
 
 use crate::args::Args;
 use crate::context::Context;
+use crate::session::Multi;
 use crate::stop::{ErrorReply, Result, Stop};
 
-pub(crate) use table::find;
+pub(crate) use config::Directives;
+pub(crate) use table::{commands, find};
 
 /// Runs a command. Before its first reply or change of the session it may end with [`Stop::Blocked`], and runs again on a worker.
 pub(crate) type Handler = fn(&mut Context<'_>, &Args<'_>) -> Result<()>;
@@ -89,12 +98,24 @@ impl Command {
 }
 
 /// Runs a command that was looked up by its first argument.
-pub(crate) fn run(context: &mut Context<'_>, command: Option<&Command>, args: &Args<'_>) -> Result<()> {
+pub(crate) fn run(
+    context: &mut Context<'_>,
+    command: Option<&'static Command>,
+    args: &Args<'_>,
+) -> Result<()> {
+    if let Some(command) = command {
+        context.session.client.command.store(&command.name);
+    }
     let checked = check(context, command, args);
     if checked.is_err()
         && let Some(multi) = &mut context.session.multi
     {
         multi.is_broken = true;
+    }
+    if let Some(command) = command.filter(|_| checked.is_ok())
+        && context.shared.pause.holds(|| writes(context, command), || context.shared.monotonic_ms())
+    {
+        return Err(Stop::Paused);
     }
     if transactions::is_queued(context, command) {
         return transactions::queue(context, args, checked);
@@ -104,6 +125,12 @@ pub(crate) fn run(context: &mut Context<'_>, command: Option<&Command>, args: &A
     run_checked(context, command, args)
 }
 
+/// Whether a command writes; that of a transaction whether one of its commands does.
+fn writes(context: &Context<'_>, command: &Command) -> bool {
+    let multi = context.session.multi.as_ref().filter(|_| command.name == "exec");
+    command.has_flag("write") || multi.is_some_and(Multi::writes)
+}
+
 /// Whether a command exists, is well formed, and may be run.
 fn check(context: &Context<'_>, command: Option<&Command>, args: &Args<'_>) -> Result<()> {
     let Some(command) = command else { return Err(unknown(args)) };
@@ -111,8 +138,17 @@ fn check(context: &Context<'_>, command: Option<&Command>, args: &Args<'_>) -> R
         let message = format!("wrong number of arguments for '{}' command", command.name);
         return context.fail("ERR", message);
     }
-    if !context.session.is_authenticated && !command.has_flag("no_auth") {
+    let session = &*context.session;
+    if !session.is_authenticated && !command.has_flag("no_auth") && context.shared.settings.has_password() {
         return Err(ErrorReply::NO_AUTH.into());
+    }
+    if session.multi.is_some() {
+        if command.has_flag("no_multi") {
+            return Err(ErrorReply::new("ERR", "Command not allowed inside a transaction").into());
+        }
+        if !subcommands(command.name).is_empty() {
+            find_subcommand(command.name, args)?;
+        }
     }
     Ok(())
 }
@@ -134,7 +170,63 @@ fn run_checked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) ->
     } else {
         Default::default()
     };
+    // `CLIENT PAUSE` takes each lock once before it replies: what is here then does not write any more.
+    if !context.is_in_exec()
+        && context.shared.pause.holds(|| command.has_flag("write"), || context.shared.monotonic_ms())
+    {
+        return Err(Stop::Paused);
+    }
     (command.handler)(context, args)
+}
+
+/// A subcommand.
+struct Subcommand {
+    /// With the name of its command, in lower case: `client|list`.
+    name: &'static str,
+    /// As that of a command, with both names.
+    arity: i8,
+    handler: Handler,
+}
+
+/// The subcommands of a command.
+fn subcommands(command: &str) -> &'static [Subcommand] {
+    match command {
+        "client" => clients::SUBCOMMANDS,
+        "config" => config::SUBCOMMANDS,
+        _ => &[],
+    }
+}
+
+/// The subcommand that the second argument names.
+fn find_subcommand(command: &str, args: &Args<'_>) -> Result<&'static Subcommand> {
+    let is_named =
+        |subcommand: &&Subcommand| subcommand.name.split_once('|').is_some_and(|(_, name)| args.is(1, name));
+    let Some(subcommand) = subcommands(command).iter().find(is_named) else {
+        return Err(wrong_subcommand(command, args, &[]));
+    };
+    let count = usize::from(subcommand.arity.unsigned_abs());
+    let is_taken = if subcommand.arity < 0 { args.len() >= count } else { args.len() == count };
+    if !is_taken {
+        let message = format!("wrong number of arguments for '{}' command", subcommand.name);
+        return Err(Stop::Reply(ErrorReply { code: "ERR", message: message.into() }));
+    }
+    Ok(subcommand)
+}
+
+/// Runs the subcommand that the second argument names.
+fn run_subcommand(context: &mut Context<'_>, command: &str, args: &Args<'_>) -> Result<()> {
+    let subcommand = find_subcommand(command, args)?;
+    context.session.client.command.store(&subcommand.name);
+    (subcommand.handler)(context, args)
+}
+
+/// Replies with lines of help, as `HELP` subcommands do.
+fn help(context: &mut Context<'_>, command: &str, lines: &[&str]) -> Result<()> {
+    let mut reply = context.reply();
+    reply.array(lines.len() + 3);
+    reply.simple(format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:").as_bytes());
+    lines.iter().chain(&["HELP", "    Prints this help."]).for_each(|line| reply.simple(line.as_bytes()));
+    Ok(())
 }
 
 /// The error for a subcommand that does not exist, or that has another number of arguments.

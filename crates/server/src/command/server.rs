@@ -1,7 +1,6 @@
 //! The server: its commands, its time.
 
-use super::table::commands;
-use super::{Command, Keys, find};
+use super::{Command, Keys, commands, find};
 use crate::args::Args;
 use crate::context::Context;
 use crate::stop::{ErrorReply, Result};

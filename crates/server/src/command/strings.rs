@@ -232,7 +232,7 @@ fn check_len(max: usize, len: usize) -> Result<()> {
 }
 
 pub(super) fn append(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let max = context.shared.config.argument_bytes_max;
+    let max = context.shared.settings.argument_bytes_max();
     let len = context.write(|write| {
         let old = write.stored(&args[1])?;
         let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
@@ -248,7 +248,7 @@ pub(super) fn setrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()>
     let offset = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
     let offset = usize::try_from(offset).map_err(|_| ErrorReply::OFFSET)?;
     let end = offset.saturating_add(args[3].len());
-    let max = context.shared.config.argument_bytes_max;
+    let max = context.shared.settings.argument_bytes_max();
     let len = context.write(|write| {
         let old = write.stored(&args[1])?;
         let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));

@@ -1,10 +1,30 @@
-//! The table of the commands that are about the server and its clients.
+//! The table of the commands that are about the server, its clients and its disk.
 
 use super::table::row;
-use super::{Command, connection, databases, info, server};
+use super::{Command, clients, config, databases, info, persistence, server};
 
 /// These commands, sorted by name.
 pub(super) static SERVER_COMMANDS: &[Command] = &[
+    row(
+        "bgrewriteaof",
+        1,
+        &["admin", "noscript", "no_async_loading"],
+        (0, 0, 0),
+        &["admin", "slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Says that the log is collected all the time",
+        persistence::bgrewriteaof,
+    ),
+    row(
+        "bgsave",
+        -1,
+        &["admin", "noscript", "no_async_loading"],
+        (0, 0, 0),
+        &["admin", "slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Writes a checkpoint in the background",
+        persistence::bgsave,
+    ),
     row(
         "client",
         -2,
@@ -13,7 +33,7 @@ pub(super) static SERVER_COMMANDS: &[Command] = &[
         &["slow", "connection"],
         ("2.4.0", "connection"),
         "Asks about clients, and sets up the connection",
-        connection::client,
+        clients::client,
     ),
     row(
         "command",
@@ -32,8 +52,8 @@ pub(super) static SERVER_COMMANDS: &[Command] = &[
         (0, 0, 0),
         &["admin", "slow", "dangerous"],
         ("2.0.0", "server"),
-        "Returns the configuration",
-        info::config,
+        "Returns and changes the configuration",
+        config::config,
     ),
     row(
         "flushall",
@@ -66,6 +86,36 @@ pub(super) static SERVER_COMMANDS: &[Command] = &[
         info::info,
     ),
     row(
+        "lastsave",
+        1,
+        &["loading", "stale", "fast"],
+        (0, 0, 0),
+        &["admin", "fast", "dangerous"],
+        ("1.0.0", "server"),
+        "Returns the time of the last checkpoint",
+        persistence::lastsave,
+    ),
+    row(
+        "save",
+        1,
+        &["admin", "noscript", "no_async_loading", "no_multi"],
+        (0, 0, 0),
+        &["admin", "slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Writes a checkpoint",
+        persistence::save,
+    ),
+    row(
+        "shutdown",
+        -1,
+        &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"],
+        (0, 0, 0),
+        &["admin", "slow", "dangerous"],
+        ("1.0.0", "server"),
+        "Stops the server",
+        persistence::shutdown,
+    ),
+    row(
         "swapdb",
         3,
         &["write", "fast"],
@@ -84,5 +134,25 @@ pub(super) static SERVER_COMMANDS: &[Command] = &[
         ("2.6.0", "server"),
         "Returns the server's time",
         server::time,
+    ),
+    row(
+        "wait",
+        3,
+        &["blocking"],
+        (0, 0, 0),
+        &["slow", "blocking", "connection"],
+        ("3.0.0", "generic"),
+        "Waits until the connection's commits are durable, and returns how many replicas have them",
+        persistence::wait,
+    ),
+    row(
+        "waitaof",
+        4,
+        &["blocking"],
+        (0, 0, 0),
+        &["slow", "blocking", "connection"],
+        ("7.2.0", "generic"),
+        "Waits until the connection's commits are durable here, and on how many replicas",
+        persistence::waitaof,
     ),
 ];

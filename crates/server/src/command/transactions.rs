@@ -25,7 +25,7 @@ pub(super) fn queue(context: &mut Context<'_>, args: &Args<'_>, checked: Result<
     let args = OwnedArgs::copy(args);
     multi.arguments += args.args().len();
     multi.bytes += args.bytes();
-    if multi.bytes > context.shared.config.query_bytes_max {
+    if multi.bytes > context.shared.settings.query_bytes_max() {
         *multi = Multi { is_broken: true, ..Multi::default() };
         return Err(ErrorReply::new("ERR", "the transaction is longer than query_bytes_max").into());
     }
@@ -113,7 +113,7 @@ pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     let ran =
         if is_large && !context.may_wait { Err(Stop::Large) } else { exec_until_it_commits(context, &multi) };
     match ran {
-        Err(stop @ (Stop::Blocked(_) | Stop::Large)) => {
+        Err(stop @ (Stop::Blocked(_) | Stop::Large | Stop::Paused)) => {
             // It runs again, from the beginning.
             *context.session = before;
             context.session.multi = Some(multi);
@@ -131,6 +131,9 @@ const ATTEMPTS_MAX: u32 = 3;
 
 fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
     let _locks = lock_keys(context, multi)?;
+    if context.shared.pause.holds(|| multi.writes(), || context.shared.monotonic_ms()) {
+        return Err(Stop::Paused);
+    }
     let before = context.session.clone();
     let start = context.reply_len();
     let mut attempts = 0;

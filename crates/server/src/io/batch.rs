@@ -92,7 +92,7 @@ impl<'s> Batch<'s> {
         io: &mut Io<'s, '_>,
         session: &mut Session,
         out: &mut Vec<u8>,
-        command: &Command,
+        command: &'static Command,
         args: &Args<'_>,
     ) -> Ran {
         if !io.shared.locks.try_lock_more(&mut self.locks, session.database, command.keys_of(args)) {
@@ -113,7 +113,7 @@ impl<'s> Batch<'s> {
                 out.truncate(start);
                 Encoder::new(out, session.protocol).error(error.code, &error.message);
             }
-            Ok(Err(Stop::Blocked(_) | Stop::Large)) if !has_written => {
+            Ok(Err(Stop::Blocked(_) | Stop::Large | Stop::Paused)) if !has_written => {
                 out.truncate(start);
                 return Ran::Ends;
             }

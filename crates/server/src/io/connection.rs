@@ -1,6 +1,8 @@
 //! One connection: its bytes, its commands, its replies.
 
 use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fulgurite::Csn;
 use fulgurite_resp::{Encoder, Event, Limits, Parser};
@@ -10,10 +12,11 @@ use super::batch::{Batch, Committed};
 use super::output::Output;
 use super::whole::{At, Io, Whole, prefetch, run_whole};
 use crate::args::{Args, OwnedArgs};
+use crate::clients::Client;
 use crate::execute::Outcome;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::worker::Task;
+use crate::worker::{Finished, Task};
 
 /// How many commands of one connection run, and how many times it is read, before others have their turn.
 const STEPS_A_TURN: usize = 64;
@@ -35,9 +38,12 @@ pub(super) enum Next {
 /// A connection.
 pub(super) struct Connection {
     pub stream: TcpStream,
+    /// What other threads see of it.
+    pub client: Arc<Client>,
     /// `None` while a worker has it.
     session: Option<Box<Session>>,
     parser: Parser,
+    argument_bytes_max: usize,
     /// What arrived, from the first byte on that is not consumed.
     input: Vec<u8>,
     consumed: usize,
@@ -47,6 +53,8 @@ pub(super) struct Connection {
     prefetched_until: usize,
     /// A command with large arguments that is arriving.
     large: Option<OwnedArgs>,
+    /// A command that runs once commands are not paused any more.
+    paused: Option<OwnedArgs>,
     pub output: Output,
     /// The socket may have more to read.
     is_readable: bool,
@@ -60,24 +68,30 @@ pub(super) struct Connection {
     pub is_waiting: bool,
     /// It is among those that have another turn.
     pub has_turn: bool,
+    /// It is among those that have a command that is paused.
+    pub is_paused: bool,
+    /// Since when it has more replies unsent than the soft limit: a monotonic time.
+    pub over_soft_limit_ms: Option<u64>,
     /// When it sent a command last, by [`super::activity::Activity`].
     pub active_in: u64,
 }
 
 impl Connection {
     pub fn new(stream: TcpStream, session: Session, argument_bytes_max: usize) -> Connection {
-        let limits = Limits { argument_bytes_max, pieces_from_bytes: PIECES_FROM_BYTES, ..Limits::default() };
-        let mut parser = Parser::new(limits);
+        let mut parser = Parser::new(limits(argument_bytes_max));
         parser.set_authenticated(session.is_authenticated);
         Connection {
             stream,
+            client: session.client.clone(),
             session: Some(Box::new(session)),
             parser,
+            argument_bytes_max,
             input: Vec::new(),
             consumed: 0,
             alone_until: 0,
             prefetched_until: 0,
             large: None,
+            paused: None,
             output: Output::default(),
             is_readable: true,
             sees_end: false,
@@ -85,6 +99,8 @@ impl Connection {
             is_closing: false,
             is_waiting: false,
             has_turn: false,
+            is_paused: false,
+            over_soft_limit_ms: None,
             active_in: 0,
         }
     }
@@ -100,18 +116,38 @@ impl Connection {
         self.is_closing = true;
     }
 
+    /// Whether it sent `SHUTDOWN`.
+    pub fn has_shut_down(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_shut_down)
+    }
+
     /// Whether a worker runs a command of it.
     pub fn is_at_worker(&self) -> bool {
         self.session.is_none()
     }
 
     /// A worker ran its command. Returns false if the connection has to be closed.
-    pub fn finish(&mut self, session: Box<Session>, reply: &[u8], outcome: Outcome) -> bool {
+    pub fn finish(&mut self, finished: Finished) -> bool {
+        let Finished { session, reply, outcome, paused, .. } = finished;
         let start = self.output.bytes.len();
-        self.output.bytes.extend_from_slice(reply);
+        self.output.bytes.extend_from_slice(&reply);
         self.note(start, outcome, &session);
         self.session = Some(session);
-        outcome != Outcome::Close
+        self.paused = paused;
+        outcome != Outcome::Close && !self.client.is_killed()
+    }
+
+    /// Whether it has a command that is paused.
+    pub fn has_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Commands are not paused any more: a worker runs the one that was.
+    pub fn resume(&mut self, shared: &Shared, thread: usize, token: usize) {
+        if let Some(args) = self.paused.take() {
+            let session = self.session.take().expect("no worker has it");
+            shared.queue.push(Task { thread, token, session, args });
+        }
     }
 
     /// Notes the outcome of a command whose reply begins at `start`.
@@ -128,9 +164,32 @@ impl Connection {
 
     /// Runs commands, as many as a turn has, and reads what the socket has of more.
     pub fn take_turn(&mut self, mut io: Io<'_, '_>, token: usize) -> Next {
+        let argument_bytes_max = io.shared.settings.argument_bytes_max();
+        if argument_bytes_max != self.argument_bytes_max {
+            self.argument_bytes_max = argument_bytes_max;
+            self.parser.set_limits(limits(argument_bytes_max));
+        }
+        let next = self.take_steps(&mut io, token);
+        self.show();
+        next
+    }
+
+    /// Shows its state to other threads.
+    fn show(&self) {
+        if let Some(session) = &self.session {
+            self.client.show(session);
+        }
+        self.client.input_bytes.store(self.held_bytes(), Relaxed);
+        self.client.unsent_bytes.store(self.output.unsent(), Relaxed);
+    }
+
+    fn take_steps(&mut self, io: &mut Io<'_, '_>, token: usize) -> Next {
         let mut batch = None;
         for _ in 0..STEPS_A_TURN {
-            let ran = self.run_command(&mut io, &mut batch, token);
+            if self.client.is_killed() {
+                return Next::Close;
+            }
+            let ran = self.run_command(io, &mut batch, token);
             if ran != Ran::Command
                 && let Some(batch) = batch.take()
             {
@@ -138,7 +197,7 @@ impl Connection {
                     Ran::Close => return Next::Close,
                     Ran::BatchFails => self.give_up_batch(&batch),
                     _ => {
-                        if !self.end_batch(batch, &mut io) {
+                        if !self.end_batch(batch, io) {
                             return Next::Close;
                         }
                     }
@@ -158,7 +217,7 @@ impl Connection {
                 },
             }
         }
-        let is_known = batch.is_none_or(|batch| self.end_batch(batch, &mut io));
+        let is_known = batch.is_none_or(|batch| self.end_batch(batch, io));
         if is_known { Next::Turn } else { Next::Close }
     }
 
@@ -189,8 +248,8 @@ impl Connection {
 
     /// Whether the command that is arriving is longer than it may be.
     fn holds_too_much(&self, shared: &Shared) -> bool {
-        let held = self.input.len() + self.large.as_ref().map_or(0, OwnedArgs::bytes);
-        let is_too_much = held > shared.config.query_bytes_max;
+        let held = self.held_bytes();
+        let is_too_much = held > shared.settings.query_bytes_max();
         if is_too_much {
             tracing::warn!(
                 bytes = held,
@@ -200,15 +259,24 @@ impl Connection {
         is_too_much
     }
 
+    /// How many bytes arrived that were not run yet.
+    fn held_bytes(&self) -> usize {
+        self.input.len()
+            + [&self.large, &self.paused].into_iter().flatten().map(OwnedArgs::bytes).sum::<usize>()
+    }
+
     fn next(&self) -> Next {
         let has_sent_all = self.output.unsent() == 0;
-        let is_done = self.is_closing || (self.has_ended && self.session.is_some());
+        let is_done = self.is_closing || (self.has_ended && self.session.is_some() && self.paused.is_none());
         if is_done && has_sent_all && self.session.is_some() { Next::Close } else { Next::Event }
     }
 
     /// Whether it may run commands now.
     fn takes_commands(&self, shared: &Shared) -> bool {
-        !self.is_closing && self.session.is_some() && self.output.unsent() < shared.config.unsent_bytes_max
+        !self.is_closing
+            && self.session.is_some()
+            && self.paused.is_none()
+            && self.output.unsent() < shared.config.unsent_bytes_max
     }
 
     /// Runs the next command that has arrived, in the batch if there is one. What does not belong to that is left for later.
@@ -292,6 +360,11 @@ impl Connection {
                 self.consume(bytes);
                 self.hand_on(io, args, token)
             }
+            Whole::Paused(args) => {
+                self.consume(bytes);
+                self.paused = Some(args);
+                Ran::Command
+            }
             Whole::Close => Ran::Close,
         }
     }
@@ -371,6 +444,10 @@ impl Connection {
     fn has_input(&self) -> bool {
         !self.is_closing && (self.consumed < self.input.len() || self.is_readable)
     }
+}
+
+fn limits(argument_bytes_max: usize) -> Limits {
+    Limits { argument_bytes_max, pieces_from_bytes: PIECES_FROM_BYTES, ..Limits::default() }
 }
 
 /// The result of looking for a command.

@@ -6,6 +6,8 @@
 //! reads the next commands meanwhile.
 
 use std::io::{ErrorKind, Write};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,9 +18,11 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::activity::Activity;
 use super::connection::{Connection, Next};
+use super::deadlines::keep_alive;
 use super::inbox::{Inbox, Message, WAKE};
 use super::waiting::Waiting;
 use super::whole::Io;
+use crate::clients::{Client, Origin};
 use crate::model::Counts;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -48,13 +52,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An I/O thread.
 pub(crate) struct IoThread {
-    shared: Arc<Shared>,
-    number: usize,
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: usize,
     poll: Poll,
     inbox: Arc<Inbox>,
     listeners: Vec<TcpListener>,
     /// By token.
-    connections: Vec<Option<Connection>>,
+    pub(super) connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     /// Connections that have another turn.
     turns: Vec<usize>,
@@ -63,6 +67,12 @@ pub(crate) struct IoThread {
     counts: Counts,
     activity: Activity,
     buffer: Box<[u8]>,
+    /// Connections that have a command which is paused.
+    pub(super) paused: Vec<usize>,
+    /// A monotonic time, of this round.
+    pub(super) now_ms: u64,
+    /// When connections were last looked at that may be idle for too long, or may not take their replies.
+    pub(super) looked_ms: u64,
     /// A listener may have connections that were not accepted yet.
     accepts_again: bool,
 }
@@ -95,6 +105,9 @@ impl IoThread {
             counts,
             activity: Activity::default(),
             buffer: vec![0; READ_BYTES].into(),
+            paused: Vec::new(),
+            now_ms: shared.monotonic_ms(),
+            looked_ms: 0,
             accepts_again: false,
         })
     }
@@ -108,7 +121,7 @@ impl IoThread {
                 _ if !self.turns.is_empty() => Some(Duration::ZERO),
                 _ if self.accepts_again => Some(ACCEPT_AGAIN),
                 Some(_) => Some(LOOK),
-                None => None,
+                None => self.until_deadline(),
             };
             if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != ErrorKind::Interrupted
@@ -127,7 +140,9 @@ impl IoThread {
     }
 
     fn round(&mut self, events: &Events) {
-        self.activity.tick(self.shared.env.clock().monotonic_ns());
+        let now_ns = self.shared.env.clock().monotonic_ns();
+        self.now_ms = now_ns / 1_000_000;
+        self.activity.tick(now_ns);
         if std::mem::take(&mut self.accepts_again) {
             (0..self.listeners.len()).for_each(|index| self.accept(index));
         }
@@ -154,8 +169,10 @@ impl IoThread {
                 Message::Look => {}
                 Message::Connection(stream) => self.add(stream),
                 Message::Finished(finished) => self.finish(finished),
+                Message::Kill { token, id } => self.kill(token, id),
             }
         }
+        self.keep_deadlines();
         self.settle();
     }
 
@@ -184,7 +201,7 @@ impl IoThread {
         if shared.is_stopping.load(Ordering::SeqCst) {
             return;
         }
-        if shared.connected.fetch_add(1, Ordering::SeqCst) >= shared.config.clients_max {
+        if shared.connected.fetch_add(1, Ordering::SeqCst) >= shared.settings.clients_max() {
             shared.connected.fetch_sub(1, Ordering::SeqCst);
             shared.rejected.fetch_add(1, Ordering::Relaxed);
             _ = stream.write_all(b"-ERR max number of clients reached\r\n");
@@ -213,9 +230,24 @@ impl IoThread {
             shared.connected.fetch_sub(1, Ordering::SeqCst);
             return self.free.push(token);
         }
-        let id = shared.next_id();
-        let session = Session::new(id, shared.config.password.is_none(), shared.durability());
-        let connection = Connection::new(stream, session, shared.config.argument_bytes_max);
+        if let Some(keepalive) = shared.settings.keepalive()
+            && let Err(error) = keep_alive(&stream, keepalive)
+        {
+            tracing::debug!(%error, "a connection is not probed");
+        }
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let client = Arc::new(Client::new(Origin {
+            id: shared.next_id(),
+            thread: self.number,
+            token,
+            address: stream.peer_addr().unwrap_or(unknown),
+            local: stream.local_addr().unwrap_or(unknown),
+            descriptor: stream.as_raw_fd(),
+            created_ms: self.now_ms,
+        }));
+        shared.clients.add(&client);
+        let session = Session::new(client, !shared.settings.has_password(), shared.durability());
+        let connection = Connection::new(stream, session, shared.settings.argument_bytes_max());
         if token == self.connections.len() {
             self.connections.push(Some(connection));
         } else {
@@ -224,7 +256,7 @@ impl IoThread {
         self.turn(token);
     }
 
-    fn close(&mut self, token: usize) {
+    pub(super) fn close(&mut self, token: usize) {
         let Some(connection) = &mut self.connections[token] else { return };
         if connection.is_at_worker() {
             // Its token is free once the worker is done.
@@ -234,7 +266,12 @@ impl IoThread {
         let Some(mut connection) = self.connections[token].take() else { return };
         _ = self.poll.registry().deregister(&mut connection.stream);
         self.turns.retain(|other| *other != token);
+        self.paused.retain(|other| *other != token);
         self.free.push(token);
+        self.shared.clients.remove(connection.client.origin.id);
+        if connection.has_shut_down() {
+            self.shared.last_open.lock().push(connection.stream);
+        }
         self.shared.connected.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -244,6 +281,7 @@ impl IoThread {
     fn turn(&mut self, token: usize) {
         let Some(connection) = &mut self.connections[token] else { return };
         self.activity.note(&mut connection.active_in);
+        connection.client.active_ms.store(self.now_ms, Ordering::Relaxed);
         let IoThread { shared, counts, buffer, number, .. } = self;
         let io = Io { shared, counts, buffer, thread: *number };
         let next = connection.take_turn(io, token);
@@ -251,9 +289,10 @@ impl IoThread {
     }
 
     /// A worker ran a command.
-    fn finish(&mut self, Finished { token, session, reply, outcome }: Finished) {
+    fn finish(&mut self, finished: Finished) {
+        let token = finished.token;
         let Some(connection) = &mut self.connections[token] else { return };
-        if connection.finish(session, &reply, outcome) {
+        if connection.finish(finished) {
             self.turn(token);
         } else {
             self.close(token);
@@ -271,8 +310,17 @@ impl IoThread {
                 (Next::Event | Next::Close, Next::Event) => Next::Event,
             };
         }
+        let hard_bytes = self.shared.settings.output_limit().hard_bytes;
+        if hard_bytes > 0 && connection.output.unsent() > hard_bytes {
+            tracing::warn!("a connection is closed: it leaves more replies than client-output-buffer-limit");
+            next = Next::Close;
+        }
         if next == Next::Close {
             return self.close(token);
+        }
+        if connection.has_paused() && !connection.is_paused {
+            connection.is_paused = true;
+            self.paused.push(token);
         }
         if let Some(needs) = connection.output.needs().filter(|_| !connection.is_waiting) {
             connection.is_waiting = true;

@@ -15,6 +15,8 @@ pub(crate) enum Message {
     Connection(TcpStream),
     /// A worker ran a command.
     Finished(Finished),
+    /// Close the connection with this token, if it still has this number.
+    Kill { token: usize, id: u64 },
     /// Look around: commits are durable, or the server stops.
     Look,
 }

@@ -3,6 +3,7 @@
 mod activity;
 mod batch;
 mod connection;
+mod deadlines;
 mod event_loop;
 mod inbox;
 mod output;

@@ -46,6 +46,8 @@ pub(super) enum Whole {
     Alone { start: usize, outcome: Outcome },
     /// It did not, and a worker has to run it.
     ForWorker(OwnedArgs),
+    /// It did not: commands are paused.
+    Paused(OwnedArgs),
     /// Its connection has to be closed.
     Close,
 }
@@ -86,6 +88,7 @@ pub(super) fn run_whole<'s>(
     };
     match outcome {
         Outcome::Blocked => Whole::ForWorker(OwnedArgs::copy(args)),
+        Outcome::Paused => Whole::Paused(OwnedArgs::copy(args)),
         Outcome::Close => Whole::Close,
         Outcome::Replied { .. } => Whole::Alone { start, outcome },
     }

@@ -1,0 +1,86 @@
+//! What happens to connections without an event of theirs: they are idle for too long, do not take their replies, were killed, or
+//! have a command that was paused.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use rustix::net::sockopt;
+
+use super::event_loop::IoThread;
+
+/// How often connections are looked at that may have reached a deadline.
+const LOOK_MS: u64 = 1_000;
+
+/// The longest wait for the end of a pause: `CLIENT UNPAUSE` wakes the thread, but another pause may change the end.
+const PAUSE_LOOK: Duration = Duration::from_secs(1);
+
+/// How many probes without a reply end a connection.
+const PROBES: u32 = 3;
+
+/// Has the operating system probe a connection on which nothing arrives.
+pub(super) fn keep_alive(stream: &TcpStream, after: Duration) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, after)?;
+    sockopt::set_tcp_keepintvl(stream, (after / PROBES).max(Duration::from_secs(1)))?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    Ok(())
+}
+
+impl IoThread {
+    /// How long the thread may wait for events.
+    pub(super) fn until_deadline(&self) -> Option<Duration> {
+        let look = Duration::from_millis(LOOK_MS);
+        let look = self.shared.settings.has_deadlines().then_some(look);
+        let pause = (!self.paused.is_empty()).then(|| {
+            let remaining = self.shared.pause.remaining(self.shared.monotonic_ms());
+            remaining.clamp(Duration::from_millis(1), PAUSE_LOOK)
+        });
+        look.into_iter().chain(pause).min()
+    }
+
+    /// Does what is due.
+    pub(super) fn keep_deadlines(&mut self) {
+        if !self.paused.is_empty() && self.shared.pause.remaining(self.shared.monotonic_ms()).is_zero() {
+            for token in std::mem::take(&mut self.paused) {
+                if let Some(connection) = &mut self.connections[token] {
+                    connection.is_paused = false;
+                    connection.resume(&self.shared, self.number, token);
+                }
+            }
+        }
+        if self.shared.settings.has_deadlines() && self.now_ms >= self.looked_ms + LOOK_MS {
+            self.looked_ms = self.now_ms;
+            for token in 0..self.connections.len() {
+                if self.is_overdue(token) {
+                    tracing::info!("a connection is closed: it is idle, or does not take its replies");
+                    self.close(token);
+                }
+            }
+        }
+    }
+
+    /// Whether a connection is idle, or has too many replies, for longer than it may.
+    fn is_overdue(&mut self, token: usize) -> bool {
+        let settings = &self.shared.settings;
+        let Some(connection) = &mut self.connections[token] else { return false };
+        let limit = settings.output_limit();
+        let is_over = limit.soft_bytes > 0 && connection.output.unsent() > limit.soft_bytes;
+        let since_ms = connection.over_soft_limit_ms.filter(|_| is_over).unwrap_or(self.now_ms);
+        connection.over_soft_limit_ms = is_over.then_some(since_ms);
+        if is_over && self.now_ms - since_ms >= limit.soft_s.saturating_mul(1_000) {
+            return true;
+        }
+        let idle_ms = self.now_ms.saturating_sub(connection.client.active_ms.load(Relaxed));
+        let waits = connection.is_at_worker() || connection.has_paused();
+        !waits && settings.idle_max().is_some_and(|max| u128::from(idle_ms) > max.as_millis())
+    }
+
+    /// Closes a connection that another one killed.
+    pub(super) fn kill(&mut self, token: usize, id: u64) {
+        let connection = self.connections.get(token).and_then(Option::as_ref);
+        if connection.is_some_and(|connection| connection.client.origin.id == id) {
+            self.close(token);
+        }
+    }
+}
