@@ -17,10 +17,13 @@ mod lcs;
 mod persistence;
 mod scan;
 mod server;
+mod set_operations;
+mod sets;
 mod strings;
 mod table;
 mod table_hashes;
 mod table_server;
+mod table_sets;
 mod transactions;
 
 use fulgurite_resp::parse_i64;

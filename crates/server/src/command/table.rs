@@ -2,10 +2,11 @@
 
 use super::table_hashes::HASH_COMMANDS;
 use super::table_server::SERVER_COMMANDS;
+use super::table_sets::SET_COMMANDS;
 use super::{Command, Handler, Keys, bitfield, bits, connection, keys, lcs, scan, strings, transactions};
 
 /// All tables, those with the commands that run most often first.
-static TABLES: [&[Command]; 3] = [COMMANDS, HASH_COMMANDS, SERVER_COMMANDS];
+static TABLES: [&[Command]; 4] = [COMMANDS, HASH_COMMANDS, SET_COMMANDS, SERVER_COMMANDS];
 
 /// All commands.
 pub(crate) fn commands() -> impl Iterator<Item = &'static Command> + Clone {

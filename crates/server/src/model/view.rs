@@ -5,7 +5,9 @@ use std::ops::Bound;
 
 use fulgurite::{Expiry, RangeLimits, Snapshot, Transaction, Value};
 
-use super::content::{Bounds, Section, member_key, members_from, section_bounds, split_member_key};
+use super::content::{
+    Bounds, NAME_BYTES_MAX, Section, member_key, members_from, section_bounds, split_member_key,
+};
 use super::head::{Collection, Kind};
 use super::tables::{Model, head_key};
 use super::write::Old;
@@ -92,6 +94,9 @@ impl View<'_> {
 
     /// The value of a field, or the record of a member.
     pub fn member(&self, collection: &Collection, name: &[u8]) -> Result<Option<Value>> {
+        if name.len() > NAME_BYTES_MAX {
+            return Ok(None);
+        }
         self.row(&member_key(collection.id, self.model.hash_seed, name))
     }
 
