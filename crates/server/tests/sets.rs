@@ -120,6 +120,18 @@ fn replies_have_the_shapes_of_resp3() {
 }
 
 #[test]
+fn the_keys_of_sintercard_are_found_by_their_number() {
+    let (_, _, server) = serve(config());
+    let mut client = Client::connect(&server);
+    let info = client.ask("COMMAND INFO sintercard");
+    assert!(
+        info.starts_with("[[\"sintercard\" -3 [readonly movablekeys] 0 0 0 [@read @set @slow]"),
+        "{info}"
+    );
+    assert_eq!(client.ask("COMMAND GETKEYS SINTERCARD 2 a b LIMIT 1"), "[\"a\" \"b\"]");
+}
+
+#[test]
 fn members_have_a_longest_name_and_sets_none_that_is_longer() {
     let (_, _, server) = serve(config());
     let mut client = Client::connect(&server);
@@ -454,7 +466,8 @@ fn several_sets_are_read_at_one_commit() {
                 let mut moved = 0_u64;
                 while !stops.load(Ordering::SeqCst) {
                     let member = moved * 7 % members;
-                    let (from, to) = if moved / members % 2 == 0 { ("a", "b") } else { ("b", "a") };
+                    let (from, to) =
+                        if (moved / members).is_multiple_of(2) { ("a", "b") } else { ("b", "a") };
                     assert_eq!(mover.ask(&format!("SMOVE {from} {to} {member}")), "1");
                     moved += 1;
                 }

@@ -32,7 +32,7 @@ enum Plan {
     Merge { sets: Vec<Collection>, is_difference: bool },
 }
 
-/// A member is looked up in about the time in which so many are read in their order.
+/// An estimate: a member is looked up in about the time in which so many are read in their order.
 const LOOK_UP_ROWS: u64 = 4;
 
 impl Plan {

@@ -57,7 +57,7 @@ pub(super) static SET_COMMANDS: &[Command] = &[
     row(
         "sintercard",
         -3,
-        &["readonly", "movablekeys"],
+        &["readonly"],
         (0, 0, 0),
         &["read", "set", "slow"],
         ("7.0.0", "set"),
