@@ -146,6 +146,13 @@ fn long_lists_are_those_of_a_model() {
                 }
                 2 => {
                     let (side, after) = if random(2) == 0 { ("BEFORE", 0) } else { ("AFTER", 1) };
+                    // Few values are far from the left: this one may be.
+                    let value = if random(2) == 0 { value } else { format!("pivot{step}") };
+                    if value.starts_with("pivot") {
+                        let at = random(model.len());
+                        model[at].clone_from(&value);
+                        assert_eq!(client.ask(&format!("LSET l {at} {value}")), "OK");
+                    }
                     let at = model.iter().position(|found| *found == value);
                     at.into_iter().for_each(|at| model.insert(at + after, other.clone()));
                     let expected = at.map_or("-1".into(), |_| model.len().to_string());
@@ -226,7 +233,7 @@ fn long_lists_are_sorted() {
         assert_eq!(client.ask("SORT l"), "-ERR One or more scores can't be converted into double");
         assert_eq!(client.ask("SORT nothing STORE l"), "0");
         assert_eq!(client.ask("EXISTS l"), "0");
-        // The lists in databases that are not selected are others.
+        // Weights that the same transaction wrote.
         assert_eq!(client.ask("RPUSH s 2 1"), "2");
         for (command, expected) in [
             ("MULTI", "OK"),
@@ -343,6 +350,46 @@ fn positions_end() {
         ("LPOP low 9", "[\"a\" \"b\" \"c\"]"),
         ("RPOP highest 9", "[\"b\" \"c\"]"),
         ("EXISTS low highest", "0"),
+    ] {
+        assert_eq!(client.ask(command), expected, "{command}");
+    }
+}
+
+/// Sets and sorted sets by the bytes of `docs/format/redis.md`.
+#[test]
+fn sets_and_sorted_sets_are_sorted() {
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    let (heads, content) = (db.open_table("redis:heads").unwrap(), db.open_table("redis:content").unwrap());
+    let head = |key: &str, kind: u8, id: u64, count: u64| {
+        let record = [&[kind][..], &id.to_le_bytes(), &count.to_le_bytes(), &[0; 8]].concat();
+        heads.put([&[0; 4], key.as_bytes()].concat(), record).unwrap();
+    };
+    let row = |id: u64, section: u8, number: u64, name: &str, value: &[u8]| {
+        let key = [&id.to_be_bytes()[..], &[section], &number.to_be_bytes(), name.as_bytes()].concat();
+        content.put(key, value).unwrap();
+    };
+    let (set, sorted_set) = (1 << 40, 2 << 40);
+    head("s", 4, set, 3);
+    for (hash, name) in [(5, "10"), (6, "9"), (7, "8")] {
+        row(set, 1, hash, name, b"");
+    }
+    head("z", 5, sorted_set, 3);
+    for (hash, name, score) in [(5, "1", 3.0_f64), (6, "2", 1.0), (7, "3", 2.0)] {
+        row(sorted_set, 1, hash, name, &score.to_le_bytes());
+        row(sorted_set, 2, score.to_bits() ^ 1 << 63, name, b"");
+    }
+    for (command, expected) in [
+        ("SORT s", "[\"8\" \"9\" \"10\"]"),
+        ("SORT s BY nosort DESC", "[\"10\" \"9\" \"8\"]"),
+        ("SORT s BY nosort LIMIT 1 1", "[\"9\"]"),
+        ("SORT s BY nosort DESC STORE d", "3"),
+        ("LRANGE d 0 -1", "[\"9\" \"8\" \"10\"]"),
+        ("SORT z", "[\"1\" \"2\" \"3\"]"),
+        ("SORT z ALPHA DESC LIMIT 0 2", "[\"3\" \"2\"]"),
+        ("SORT z BY nosort", "[\"2\" \"3\" \"1\"]"),
+        ("SORT_RO z BY nosort DESC LIMIT 1 5", "[\"3\" \"2\"]"),
+        ("SORT z BY nosort LIMIT 1 1 GET # GET w", "[\"3\" nil]"),
     ] {
         assert_eq!(client.ask(command), expected, "{command}");
     }
