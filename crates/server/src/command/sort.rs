@@ -313,7 +313,7 @@ fn find(view: &View<'_>, pattern: &[u8], element: &[u8]) -> Result<Option<Vec<u8
     }
     let Some(old) = view.live(&key)? else { return Ok(None) };
     match field {
-        None if old.head.kind == Kind::String => Ok(Some(old.string()?.to_vec())),
+        None if old.check_text().is_ok() => Ok(Some(view.text(&old)?.to_vec())),
         Some(field) if old.head.kind == Kind::Hash && field.len() <= NAME_BYTES_MAX => {
             let value = view.member(&old.collection(Kind::Hash)?, field)?;
             Ok(value.map(|value| value.to_vec()))
