@@ -29,7 +29,11 @@ mod table_hashes;
 mod table_lists;
 mod table_server;
 mod table_sets;
+mod table_zsets;
 mod transactions;
+mod zset_operations;
+mod zset_ranges;
+mod zsets;
 
 use fulgurite_resp::parse_i64;
 

@@ -4,10 +4,12 @@ use super::table_hashes::HASH_COMMANDS;
 use super::table_lists::LIST_COMMANDS;
 use super::table_server::SERVER_COMMANDS;
 use super::table_sets::SET_COMMANDS;
+use super::table_zsets::ZSET_COMMANDS;
 use super::{Command, Handler, Keys, bitfield, bits, connection, keys, lcs, scan, strings, transactions};
 
-/// All tables, those with the commands that run most often first.
-static TABLES: [&[Command]; 5] = [COMMANDS, HASH_COMMANDS, SET_COMMANDS, LIST_COMMANDS, SERVER_COMMANDS];
+/// All tables.
+static TABLES: [&[Command]; 6] =
+    [COMMANDS, HASH_COMMANDS, LIST_COMMANDS, SET_COMMANDS, ZSET_COMMANDS, SERVER_COMMANDS];
 
 /// All commands.
 pub(crate) fn commands() -> impl Iterator<Item = &'static Command> + Clone {

@@ -87,7 +87,7 @@ pub(crate) struct Collection {
     pub id: u64,
     /// How many fields, elements or members it has.
     pub count: u64,
-    /// The position of the first element of a list; 0 for other collections.
+    /// The position of the first element of a list; how many rows of blocks a sorted set has; 0 for other collections.
     pub first: i64,
 }
 

@@ -5,6 +5,7 @@ mod counts;
 mod head;
 mod ids;
 mod keyspaces;
+mod ranks;
 mod tables;
 mod text;
 mod view;
@@ -17,6 +18,7 @@ pub(crate) use content::{
 pub(crate) use counts::{Counted, Counts};
 pub(crate) use head::{Collection, Head, Kind};
 pub(crate) use keyspaces::{KeyspaceMap, Running};
+pub(crate) use ranks::{Edge, Span, decode_member};
 pub(crate) use tables::{
     Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
 };
