@@ -34,8 +34,11 @@ pub(crate) struct Context<'a> {
     /// The keyspace of each database for this command.
     pub keyspaces: KeyspaceMap,
     /// The lock of the keyspaces, and what to install once the transaction is durable.
-    pub(crate) changing: Option<(MutexGuard<'a, ()>, Vec<(usize, u32)>)>,
+    pub(crate) changing: Option<Changing<'a>>,
 }
+
+/// The lock of the keyspaces, and the keyspaces that databases get.
+type Changing<'a> = (MutexGuard<'a, ()>, Vec<(usize, u32)>);
 
 /// The last write to a key.
 pub(crate) struct FoundHead {

@@ -189,7 +189,7 @@ fn between(first: &[u8], last: &[u8], random: u64) -> Vec<u8> {
         u64::from_be_bytes(bytes)
     };
     let (low, high) = (number(first), number(last));
-    let number = low + (u128::from(random) * u128::from(high.saturating_sub(low)) >> 64) as u64;
+    let number = low + ((u128::from(random) * u128::from(high.saturating_sub(low))) >> 64) as u64;
     [&first[..shared], &number.to_be_bytes()].concat()
 }
 
@@ -201,7 +201,7 @@ impl Context<'_> {
         after: Option<&[u8]>,
         count: usize,
         mut is_wanted: impl FnMut(&[u8], &Old) -> bool,
-    ) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>)> {
+    ) -> Result<(Vec<Key>, Option<Key>)> {
         let (keyspace, now_ms, may_wait) = (self.keyspace(), self.now_ms, self.may_wait);
         let from = match after {
             Some(key) => Bound::Excluded(head_key(keyspace, key)),
@@ -270,6 +270,9 @@ impl Context<'_> {
         result
     }
 }
+
+/// A key, as the client gave it.
+type Key = Vec<u8>;
 
 /// Where the heads of a keyspace end.
 fn keyspace_end(keyspace: u32) -> Bound<TableKey> {

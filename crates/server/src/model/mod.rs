@@ -12,8 +12,8 @@ mod view;
 mod write;
 
 pub(crate) use content::{
-    Bounds, NAME_BYTES_MAX, Section, content_bounds, element_key, hash_of, member_key, members_from,
-    score_key, section_bounds, section_key, split_element_key, split_member_key, split_score_key,
+    Bounds, NAME_BYTES_MAX, Section, content_bounds, element_key, section_bounds, split_element_key,
+    split_score_key,
 };
 pub(crate) use counts::{Counted, Counts};
 pub(crate) use head::{Collection, Head, Kind};
@@ -23,5 +23,8 @@ pub(crate) use tables::{
     Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
 };
 pub(crate) use text::Text;
-pub(crate) use view::{INLINE_ROWS_MAX, Order, Scanned, Source, View, damaged_row, row_name};
-pub(crate) use write::{Change, Old, Write};
+pub(crate) use view::{INLINE_ROWS_MAX, Order, Source, View, damaged_row, row_name};
+pub(crate) use write::{Old, Write};
+
+#[cfg(test)]
+pub(crate) use content::member_key;

@@ -1,6 +1,6 @@
 //! What commands read: keys and collections, all at one commit.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::ops::Bound;
 
 use fulgurite::{Expiry, RangeLimits, Snapshot, Transaction, Value};
@@ -233,12 +233,14 @@ impl View<'_> {
             return Ok(all);
         }
         self.check_rows(count.saturating_mul(RANDOM_ROWS as u64))?;
-        let mut chosen = BTreeMap::new();
+        let (mut names, mut chosen) = (HashSet::new(), Vec::new());
         while (chosen.len() as u64) < count {
-            let (row, value) = self.random_member(collection, random)?;
-            chosen.insert(row, value);
+            let member = self.random_member(collection, random)?;
+            if names.insert(member.0.to_vec()) {
+                chosen.push(member);
+            }
         }
-        Ok(chosen.into_iter().collect())
+        Ok(chosen)
     }
 
     /// So many members, one of them perhaps several times.
