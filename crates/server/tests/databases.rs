@@ -317,6 +317,12 @@ fn what_was_deleted_is_reclaimed() {
     wait_until(|| rows(&db, "redis:content") == 1_000 && rows(&db, "redis:garbage") == 0);
     assert_eq!(client.ask("HLEN h4"), "1000");
     assert_eq!(client.ask("DBSIZE"), "3");
+    let stats = client.ask("INFO stats");
+    for line in
+        ["expired_keys:1\r", "fulgurite_reclaimed_rows:3000\r", "fulgurite_reclaimed_flushed_keys:0\r"]
+    {
+        assert!(stats.contains(line), "{line}, {stats}");
+    }
     assert_eq!(client.ask("FLUSHALL"), "OK");
     fill(&mut client);
     assert_eq!(client.ask("FLUSHDB"), "OK");

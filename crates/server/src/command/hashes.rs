@@ -203,10 +203,12 @@ pub(super) fn hrandfield(context: &mut Context<'_>, args: &Args<'_>) -> Result<(
     if has_values && !(-i64::MAX / 2..=i64::MAX / 2).contains(&count) {
         return Err(ErrorReply::new("ERR", "value is out of range").into());
     }
-    check_choice(count)?;
-    let found = context.read_collection(&args[1], Kind::Hash, |view, hash| match count {
-        0.. => view.random_members(hash, count as u64, &mut random),
-        _ => view.random_members_again(hash, count.unsigned_abs(), &mut random),
+    let found = context.read_collection(&args[1], Kind::Hash, |view, hash| {
+        check_choice(count)?;
+        match count {
+            0.. => view.random_members(hash, count as u64, &mut random),
+            _ => view.random_members_again(hash, count.unsigned_abs(), &mut random),
+        }
     })?;
     let found = found.unwrap_or_default();
     let mut reply = context.reply();

@@ -173,18 +173,23 @@ fn persistence(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> R
 fn stats(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<()> {
     let counts = &context.shared.commands;
     let (inline, at_workers) = (counts.inline.load(Relaxed), counts.at_workers.load(Relaxed));
+    let reclaimed = &context.shared.reclaimed;
     lines(
         text,
         [
             ("total_connections_received", &context.shared.accepted.load(Relaxed)),
             ("total_commands_processed", &(inline + at_workers)),
             ("rejected_connections", &context.shared.rejected.load(Relaxed)),
+            ("expired_keys", &reclaimed.expired_keys.load(Relaxed)),
             ("evicted_keys", &0),
             ("pubsub_channels", &0),
             ("pubsub_patterns", &0),
             ("fulgurite_commands_inline", &inline),
             ("fulgurite_commands_at_workers", &at_workers),
             ("fulgurite_conflicts", &stats.conflicts),
+            ("fulgurite_reclaimed_rows", &reclaimed.rows.load(Relaxed)),
+            ("fulgurite_reclaimed_flushed_keys", &reclaimed.flushed_keys.load(Relaxed)),
+            ("fulgurite_garbage_rows_estimate", &context.model().tables.garbage.len_estimate()),
         ],
     );
     Ok(())

@@ -10,6 +10,7 @@ use super::content::{
 };
 use super::head::{Collection, Kind};
 use super::tables::{Model, head_key};
+use super::text::INLINE_VALUE_BYTES_MAX;
 use super::write::Old;
 use crate::random::Random;
 use crate::stop::{ErrorReply, Result, Stop};
@@ -84,12 +85,17 @@ impl View<'_> {
     /// A row of the content of collections.
     pub fn row(&self, row: &[u8]) -> Result<Option<Value>> {
         let content = &self.model.tables.content;
-        Ok(match (self.source, self.may_wait) {
+        let found = match (self.source, self.may_wait) {
             (Source::Snapshot(snapshot), true) => snapshot.get(content, row)?,
             (Source::Snapshot(snapshot), false) => snapshot.try_get(content, row)?,
             (Source::Transaction(txn), true) => txn.get(content, row)?,
             (Source::Transaction(txn), false) => txn.try_get(content, row)?,
-        })
+        };
+        // What a command does with it takes as long as it is.
+        if !self.may_wait && found.as_ref().is_some_and(|value| value.len() > INLINE_VALUE_BYTES_MAX) {
+            return Err(Stop::Large);
+        }
+        Ok(found)
     }
 
     /// The value of a field, or the record of a member.
