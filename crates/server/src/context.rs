@@ -244,7 +244,7 @@ impl<'a> Context<'a> {
     fn write_once<T>(&mut self, body: &mut impl FnMut(&mut Write<'_>) -> Result<T>) -> Result<T> {
         let mut txn = self.begin()?;
         txn.set_durability(self.session.durability)?;
-        let mut write = Write::new(&mut txn, self.model(), self.may_wait, self.now_ms, self.keyspace());
+        let mut write = self.begin_write(&mut txn);
         let outcome = body(&mut write).and_then(|value| Ok((value, write.count_keys(self.counts)?)));
         let (value, counted) = match outcome {
             Ok(value) => value,
@@ -255,6 +255,16 @@ impl<'a> Context<'a> {
         };
         self.commit(txn, counted)?;
         Ok(value)
+    }
+
+    /// What a step of the command writes to.
+    pub(crate) fn begin_write<'t>(&self, txn: &'t mut Transaction) -> Write<'t>
+    where
+        'a: 't,
+    {
+        let mut write = Write::new(txn, self.model(), self.may_wait, self.now_ms, self.keyspace());
+        write.keyspaces = self.keyspaces;
+        write
     }
 
     /// The command runs again. A key that it read live may have expired since.
@@ -283,11 +293,12 @@ impl<'a> Context<'a> {
             let changed =
                 shared.model.write_keyspaces(exec.transaction(), &self.keyspaces, changes(&self.keyspaces));
             self.exec = Some(exec);
+            // What fails undoes its own changes alone: those before it stay.
+            let changed = changed.inspect(|changed| all.extend_from_slice(changed));
+            self.changing = Some((lock, all));
             for (database, keyspace) in changed? {
                 self.keyspaces[database] = keyspace;
-                all.push((database, keyspace));
             }
-            self.changing = Some((lock, all));
             return Ok(());
         }
         loop {

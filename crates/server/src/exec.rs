@@ -3,7 +3,7 @@
 use fulgurite::{Attempt, Csn, Error, Missing, Savepoint, Transaction};
 
 use crate::context::Context;
-use crate::model::{Counted, Write};
+use crate::model::{Adds, Counted, Write};
 use crate::stop::{Result, Stop};
 
 /// The transaction of `EXEC`.
@@ -11,12 +11,15 @@ pub(crate) struct Exec {
     txn: Transaction,
     /// How many keys its commands created in each keyspace, less those that they deleted.
     created: Vec<(u32, i64)>,
+    /// Whether they add data.
+    adds: Adds,
 }
 
 /// A savepoint before a command of `EXEC`.
 pub(crate) struct ExecSavepoint {
     savepoint: Savepoint,
     created: Vec<(u32, i64)>,
+    adds: Adds,
 }
 
 impl Exec {
@@ -39,7 +42,7 @@ impl Context<'_> {
     pub fn begin_exec(&mut self) -> Result<()> {
         let mut txn = self.begin()?;
         txn.set_durability(self.session.durability)?;
-        self.exec = Some(Box::new(Exec { txn, created: Vec::new() }));
+        self.exec = Some(Box::new(Exec { txn, created: Vec::new(), adds: Adds::default() }));
         Ok(())
     }
 
@@ -49,9 +52,9 @@ impl Context<'_> {
         mut exec: Box<Exec>,
         mut body: impl FnMut(&mut Write<'_>) -> Result<T>,
     ) -> Result<T> {
-        let keyspace = self.keyspace();
-        let mut write = Write::new(&mut exec.txn, self.model(), self.may_wait, self.now_ms, keyspace);
+        let mut write = self.begin_write(&mut exec.txn);
         let outcome = body(&mut write);
+        exec.adds.note(write.adds);
         for &(keyspace, created) in write.created() {
             match exec.created.iter_mut().find(|(other, _)| *other == keyspace) {
                 Some((_, sum)) => *sum += created,
@@ -88,13 +91,14 @@ impl Context<'_> {
 
     pub fn savepoint_in_exec(&mut self) -> ExecSavepoint {
         let exec = self.exec.as_mut().expect("a transaction goes on");
-        ExecSavepoint { savepoint: exec.txn.savepoint(), created: exec.created.clone() }
+        ExecSavepoint { savepoint: exec.txn.savepoint(), created: exec.created.clone(), adds: exec.adds }
     }
 
     pub fn roll_back_in_exec(&mut self, to: ExecSavepoint) -> Result<()> {
         let exec = self.exec.as_mut().expect("a transaction goes on");
         exec.txn.rollback_to(to.savepoint)?;
         exec.created = to.created;
+        exec.adds = to.adds;
         Ok(())
     }
 
@@ -107,8 +111,9 @@ impl Context<'_> {
 
     /// Commits the transaction.
     pub fn commit_exec(&mut self) -> Result<()> {
-        let Exec { mut txn, created } = *self.exec.take().expect("a transaction goes on");
-        let mut write = Write::new(&mut txn, self.model(), self.may_wait, self.now_ms, self.keyspace());
+        let Exec { mut txn, created, adds } = *self.exec.take().expect("a transaction goes on");
+        let mut write = self.begin_write(&mut txn);
+        write.adds = adds;
         created.into_iter().for_each(|(keyspace, keys)| write.add_created(keyspace, keys));
         let counted = write.count_keys(self.counts)?;
         self.commit(txn, counted)

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fulgurite::{Durability, Error, Transaction};
+use fulgurite::{Csn, Durability, Error, Transaction};
 
 use crate::model::{
-    Counted, Counts, Garbage, Old, Write, content_bounds, expiry_key, garbage_key, split_expiry_key,
+    Counted, Counts, DAMAGED, Garbage, Old, Write, content_bounds, expiry_key, garbage_key, split_expiry_key,
     split_head_key,
 };
 use crate::shared::Shared;
@@ -94,7 +94,9 @@ impl Reclaimer<'_> {
                 Err(Stop::Reply(error)) => {
                     let key = key.escape_ascii();
                     tracing::warn!(%key, keyspace, why = %error.message, "a key that has expired cannot be read, and stays");
-                    self.damaged.insert(entry.clone());
+                    if error == DAMAGED {
+                        self.damaged.insert(entry.clone());
+                    }
                 }
                 Err(stop) => return Err(stop),
             }
@@ -140,26 +142,32 @@ impl Reclaimer<'_> {
 
     /// Reclaims some of the garbage that may be reclaimed; returns how many rows it took.
     fn reclaim_garbage(&mut self) -> Result<usize> {
-        let (model, mut taken) = (&self.shared.model, 0);
+        let (model, mut taken, mut failure) = (&self.shared.model, 0, None);
         let snapshot = self.shared.db.snapshot();
         for entry in snapshot.range(&model.tables.garbage, ..)?.take(self.rows_max) {
             let row = entry?.0;
-            taken += match Garbage::of_key(&row) {
-                Some(Garbage::Content(id)) => self.reclaim_content(id)?,
+            let reclaimed = match Garbage::of_key(&row) {
+                Some(Garbage::Content(id)) => self.reclaim_content(id),
                 Some(Garbage::Keyspace(keyspace)) if model.keyspaces.is_unused(keyspace) => {
-                    self.reclaim_keyspace(keyspace)?
+                    self.reclaim_keyspace(keyspace)
                 }
-                Some(Garbage::Keyspace(_)) => 0,
+                Some(Garbage::Keyspace(_)) => Ok(0),
                 None => {
                     tracing::warn!(row = %row.escape_ascii(), "a row of table `redis:garbage` is damaged, and left out");
-                    0
+                    Ok(0)
                 }
             };
+            match reclaimed {
+                Ok(rows) => taken += rows,
+                // What cannot be read does not keep the others from being reclaimed.
+                Err(stop @ Stop::Reply(_)) => failure = Some(stop),
+                Err(stop) => return Err(stop),
+            }
             if taken >= self.rows_max {
                 break;
             }
         }
-        Ok(taken)
+        failure.map_or(Ok(taken), Err)
     }
 
     /// Deletes rows of a collection, and with the last ones that of the garbage. Nothing refers to them, so nothing conflicts.
@@ -183,7 +191,9 @@ impl Reclaimer<'_> {
     fn reclaim_keyspace(&mut self, keyspace: u32) -> Result<usize> {
         let model = &self.shared.model;
         let mut txn = self.begin()?;
-        let heads = self.shared.db.snapshot().prefix(&model.tables.heads, keyspace.to_be_bytes())?;
+        // Commands that have ended may have written what is not acknowledged, nor visible, yet: this waits for all that has a number.
+        let snapshot = self.shared.db.snapshot_at(Csn(u64::MAX))?;
+        let heads = snapshot.prefix(&model.tables.heads, keyspace.to_be_bytes())?;
         let mut taken = 0;
         for entry in heads {
             let (row, record) = entry?;
@@ -194,7 +204,7 @@ impl Reclaimer<'_> {
             let mut write = Write::new(&mut txn, model, true, 0, keyspace);
             match Old::decode(record, true).and_then(|old| write.delete(key, &old)) {
                 Ok(()) => taken += 1,
-                Err(Stop::Reply(error)) => {
+                Err(Stop::Reply(error)) if error == DAMAGED => {
                     let key = key.escape_ascii();
                     tracing::warn!(%key, keyspace, why = %error.message, "a key that was flushed cannot be read, and stays");
                     self.damaged.insert(row.to_vec());
@@ -206,7 +216,7 @@ impl Reclaimer<'_> {
             }
         }
         if taken < self.rows_max {
-            for entry in self.shared.db.snapshot().prefix(&model.tables.counts, keyspace.to_be_bytes())? {
+            for entry in snapshot.prefix(&model.tables.counts, keyspace.to_be_bytes())? {
                 txn.delete(&model.tables.counts, entry?.0)?;
             }
             txn.delete(&model.tables.garbage, garbage_key(Garbage::Keyspace(keyspace)))?;

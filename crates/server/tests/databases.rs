@@ -116,6 +116,14 @@ fn a_watched_key_that_was_flushed_or_swapped_discards_the_transaction() {
             assert_eq!(client.ask("SET k 3"), "QUEUED");
             assert_eq!(client.ask("EXEC"), expected, "{dispatch:?}: {before}, {changes}");
         }
+        // It did not exist, was written, and went with its keyspace.
+        assert_eq!(other.ask("FLUSHALL"), "OK");
+        assert_eq!(client.ask("WATCH k"), "OK");
+        for command in ["SET k 1", "FLUSHDB"] {
+            assert_eq!(other.ask(command), "OK");
+        }
+        assert_eq!(client.ask("MULTI"), "OK");
+        assert_eq!(client.ask("EXEC"), "nil", "{dispatch:?}");
         // Swapped in: it exists now, and did not.
         assert_eq!(other.ask("FLUSHALL"), "OK");
         for command in ["SELECT 1", "SET k 1", "SELECT 0"] {
@@ -339,4 +347,95 @@ fn what_was_deleted_is_reclaimed() {
     assert_eq!(client.ask("DBSIZE"), "0");
     fill(&mut client);
     assert_eq!(client.ask("HLEN h0"), "1000");
+}
+
+/// A FLUSHALL that fails in EXEC undoes itself, and not the FLUSHDB before it.
+#[test]
+fn a_flush_that_fails_in_exec_leaves_the_one_before_it() {
+    let long = "x".repeat(200);
+    let mut failed = 0;
+    for keys in (600..2_600).step_by(3) {
+        let env = fulgurite::env::SimEnv::new(1);
+        let options = fulgurite::Options { transaction_bytes_max: 1 << 20, ..fulgurite::Options::default() };
+        let db = open_with(&env, options);
+        let server = Server::start(db.clone(), config()).unwrap();
+        let mut client = Client::connect(&server);
+        assert_eq!(client.ask("SET before 1"), "OK");
+        client.send_command("MULTI");
+        client.send_command("FLUSHDB");
+        (0..keys).for_each(|n| client.send_command(&format!("SET k{n}{long} 1")));
+        client.send_command("FLUSHALL");
+        (0..keys + 3).for_each(|_| _ = client.receive_text());
+        let reply = client.ask("EXEC");
+        if reply.starts_with('-') {
+            break;
+        }
+        if !reply.contains("-ERR") {
+            continue;
+        }
+        failed += 1;
+        assert_eq!(client.ask("GET before"), "nil", "{keys}: FLUSHDB said OK");
+        assert_eq!(client.ask("SET after 1"), "OK");
+        drop((server, db));
+        let server = Server::start(open(&env), config()).unwrap();
+        assert_eq!(Client::connect(&server).ask("MGET after before"), "[\"1\" nil]", "{keys}");
+        break;
+    }
+    assert_eq!(failed, 1, "no FLUSHALL failed alone");
+}
+
+/// After a failed log a change of databases is refused, again and again, and workers go on.
+#[test]
+fn flushes_are_refused_after_the_log_failed() {
+    let (env, _db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    assert_eq!(client.ask("SET a 1"), "OK");
+    env.faults().fail_write(env.faults().write_count() + 1);
+    assert_eq!(client.ask("FLUSHDB"), "closed");
+    for command in ["FLUSHDB", "SWAPDB 0 1", "FLUSHALL"] {
+        let reply = Client::connect(&server).ask(command);
+        assert!(reply.starts_with("-MISCONF") || reply == "closed", "{command}: {reply}");
+    }
+    let mut client = Client::connect(&server);
+    for command in ["MULTI", "FLUSHDB"] {
+        client.ask(command);
+    }
+    let reply = client.ask("EXEC");
+    assert!(reply.contains("-MISCONF") || reply == "closed", "{reply}");
+    assert_eq!(Client::connect(&server).ask("EXISTS a"), "1");
+    assert_eq!(Client::connect(&server).ask("KEYS *"), "[\"a\"]", "a worker");
+}
+
+/// A COPY into a database that is flushed meanwhile, and which conflicts: its second attempt writes to what the database has then.
+#[test]
+fn a_copy_that_runs_again_knows_the_new_keyspace() {
+    let mut config = config();
+    (config.workers, config.io_threads) = (3, 2);
+    let (_, db, server) = serve(config);
+    let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
+    for first in (0..50_000).step_by(1_000) {
+        let fields: String = (first..first + 1_000).map(|n| format!(" f{n} 1")).collect();
+        client.ask(&format!("HSET h{fields}"));
+    }
+    let rows = |table: &str| db.open_table(table).unwrap().range(..).unwrap().count();
+    let mut conflicts = 0;
+    for round in 0..20 {
+        for command in ["SELECT 1", "SET x 1"] {
+            assert_eq!(other.ask(command), "OK");
+        }
+        let before = db.stats().conflicts;
+        client.send_command("COPY h h DB 1 REPLACE");
+        std::thread::park_timeout(Duration::from_millis(2 * round));
+        for command in ["FLUSHDB", "SELECT 5", "MULTI", "SELECT 0", "HSET h f1 2", "SELECT 5", "EXEC"] {
+            assert!(!other.ask(command).starts_with('-'), "{command}");
+        }
+        assert_eq!(client.receive_text(), "1");
+        conflicts += db.stats().conflicts - before;
+    }
+    assert!(conflicts > 0);
+    wait_until(|| rows("redis:garbage") == 0);
+    assert_eq!(other.ask("SELECT 1"), "OK");
+    let copies = usize::from(other.ask("EXISTS h") == "1");
+    assert_eq!(rows("redis:heads"), 1 + copies + usize::from(other.ask("EXISTS x") == "1"));
+    assert_eq!(rows("redis:content"), 50_000 * (1 + copies));
 }

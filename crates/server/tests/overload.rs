@@ -120,6 +120,41 @@ fn an_http_request_ends_its_connection() {
     assert_eq!(Client::connect(&server).ask("EXISTS hacked"), "0");
 }
 
+/// A transaction that deletes and puts does not take the room that is kept for deletes.
+#[test]
+fn on_a_full_disk_only_what_deletes_is_taken() {
+    let (env, _db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    env.faults().space_bytes(Some(160 << 20));
+    for n in 0..2_000 {
+        client.send_command(&format!("MSET small{n} 1 other{n} 1"));
+        client.send_command(&format!("HSET h{} f{n} 1", n % 10));
+    }
+    (0..4_000).for_each(|_| _ = client.receive_text());
+    let value = "v".repeat(100_000);
+    let written = (0..10_000).take_while(|n| client.ask(&format!("SET k{n} {value}")) == "OK").count();
+    wait_until(|| client.ask("SET small0 x").starts_with("-MISCONF"));
+    let long = "v".repeat(3_800);
+    let mut taken = 0;
+    for n in 1..2_000 {
+        client.send_command("MULTI");
+        client.send_command(&format!("DEL small{n}"));
+        client.send_command(&format!("SET other{n} {long}"));
+        client.send_command("EXEC");
+        (0..3).for_each(|_| _ = client.receive_text());
+        taken += usize::from(client.receive_text() == "[1 OK]");
+    }
+    // Some, where segments that were freed meanwhile have room for them.
+    assert!(taken < 1_000, "{taken}");
+    for n in 0..2_000 {
+        assert_eq!(client.ask(&format!("HDEL h{} f{n}", n % 10)), "1", "{n}");
+    }
+    for n in 0..written {
+        assert_eq!(client.ask(&format!("DEL k{n}")), "1", "{n} of {written}");
+    }
+    wait_until(|| client.ask(&format!("SET again {value}")) == "OK");
+}
+
 /// On a full disk writes are refused, reads and deletes go on, and with room writes do, too, without a restart.
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_room() {

@@ -102,6 +102,21 @@ impl BitRange {
     }
 }
 
+/// The first bit of a range that is set, or is not.
+fn find_bit(value: &[u8], range: BitRange, wanted: bool) -> Option<u64> {
+    let BitRange { start, end } = range;
+    let is_wanted = |offset: &u64| bit_at(value, *offset) == wanted;
+    let (first, last) = (start.next_multiple_of(8).min(end), end / 8 * 8);
+    if let Some(found) = (start..first).find(is_wanted) {
+        return Some(found);
+    }
+    // Whole bytes without such a bit are passed as bytes.
+    let without = if wanted { 0x00 } else { 0xFF };
+    let bytes = value.get((first / 8) as usize..(last.max(first) / 8) as usize).unwrap_or_default();
+    let passed = bytes.iter().position(|&byte| byte != without).unwrap_or(bytes.len());
+    (first + passed as u64 * 8..end).find(is_wanted)
+}
+
 /// How many bits of a range are set.
 fn count(value: &[u8], range: BitRange) -> u64 {
     let BitRange { start, end } = range;
@@ -151,7 +166,7 @@ pub(super) fn bitpos(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         return Ok(());
     };
     let range = BitRange::of_args(args, 3, value.len())?;
-    let position = (range.start..range.end).find(|&offset| bit_at(value, offset) == wanted);
+    let position = find_bit(value, range, wanted);
     let has_end = args.len() > 4;
     context.reply().integer(match position {
         Some(position) => position as i64,
@@ -214,6 +229,23 @@ mod tests {
             }
         }
         assert_eq!(count(&[], BitRange { start: 0, end: 0 }), 0);
+    }
+
+    #[test]
+    fn bits_are_found_where_single_ones_are() {
+        for byte in [0x00_u8, 0xFF, 0x08, 0xF7] {
+            let mut value = vec![if byte.count_ones() > 4 { 0xFF } else { 0x00 }; 9];
+            for at in 0..9 {
+                value[at] = byte;
+                for (start, end) in [(0, 72), (3, 72), (8, 64), (9, 61), (70, 71), (5, 5)] {
+                    for wanted in [false, true] {
+                        let expected = (start..end).find(|&offset| bit_at(&value, offset) == wanted);
+                        let found = find_bit(&value, BitRange { start, end }, wanted);
+                        assert_eq!(found, expected, "{byte} {at} {start} {end}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -308,8 +308,8 @@ fn copy_key(context: &mut Context<'_>, from: &[u8], to: &[u8], database: usize, 
     if database == context.session.database && from == to {
         return Err(SAME_OBJECTS.into());
     }
-    let keyspace = context.keyspaces[database];
     context.write(|write| {
+        let keyspace = write.keyspaces[database];
         let stored = write.stored(from)?;
         let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(false) };
         let is_copied = write.in_keyspace(keyspace, |write| {

@@ -58,6 +58,9 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
+/// An I/O thread compares names with no longer patterns: it may take as many steps as both lengths multiplied.
+const INLINE_PATTERN_BYTES_MAX: usize = 32;
+
 /// The cursor among the arguments of a command.
 pub(super) fn parse_cursor(cursor: &[u8]) -> Result<u64> {
     let text = std::str::from_utf8(cursor).ok();
@@ -68,6 +71,9 @@ pub(super) fn parse_cursor(cursor: &[u8]) -> Result<u64> {
 pub(super) fn scan(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let cursor = parse_cursor(&args[1])?;
     let options = ScanOptions::parse(args, 2, true)?;
+    if !context.may_wait && options.pattern.is_some_and(|pattern| pattern.len() > INLINE_PATTERN_BYTES_MAX) {
+        return Err(Stop::Large);
+    }
     let keyspace = context.keyspace();
     let after = match cursor {
         0 => None,
@@ -114,6 +120,9 @@ pub(super) fn scan_members(
     let cursor = parse_cursor(&args[2])?;
     let scanned = context.read_collection(&args[1], kind, |view, collection| {
         let options = ScanOptions::parse(args, 3, false)?;
+        if !view.may_wait && options.pattern.is_some_and(|pattern| pattern.len() > INLINE_PATTERN_BYTES_MAX) {
+            return Err(Stop::Large);
+        }
         let mut scanned = view.scan_members(collection, cursor, options.count)?;
         scanned.members.retain(|(row, _)| options.matches(row_name(row)));
         Ok(scanned)

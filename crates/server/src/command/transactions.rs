@@ -92,7 +92,9 @@ fn has_changed(context: &mut Context<'_>, database: usize, key: &[u8], watched: 
         let has_expired = watched.expires_at_ms != 0 && watched.expires_at_ms <= context.now_ms;
         is_written || has_expired
     } else {
-        watched.exists || found.old.is_some_and(|old| old.head.is_live(context.now_ms))
+        let exists = found.old.is_some_and(|old| old.head.is_live(context.now_ms));
+        // Also one that did not exist, was written, and went with the keyspace.
+        watched.exists || exists || context.find_at(&head_key(watched.keyspace, key), at)?.csn != watched.csn
     };
     if has_changed {
         context.needs = context.needs.max(found.needs);

@@ -8,6 +8,7 @@
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -284,7 +285,10 @@ impl IoThread {
         connection.client.active_ms.store(self.now_ms, Ordering::Relaxed);
         let IoThread { shared, counts, buffer, number, .. } = self;
         let io = Io { shared, counts, buffer, thread: *number };
-        let next = connection.take_turn(io, token);
+        let next = catch_unwind(AssertUnwindSafe(|| connection.take_turn(io, token))).unwrap_or_else(|_| {
+            tracing::error!("a commit panicked; its connection is closed");
+            Next::Close
+        });
         self.after(token, next);
     }
 

@@ -118,8 +118,9 @@ pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usiz
         && let Event::Command(arguments) = parsed.event
     {
         let args = Args::of(arguments);
-        if let Some(command) = command::find(&args[0]) {
-            keys.extend(command.keys_of(&args).map(|key| head_key(keyspace, key)));
+        if let Some(command) = command::find(&args[0]).filter(|_| args.len() <= INLINE_ARGUMENTS_MAX) {
+            let room = PREFETCHED_KEYS_MAX - keys.len();
+            keys.extend(command.keys_of(&args).take(room).map(|key| head_key(keyspace, key)));
         }
         end += parsed.consumed_bytes;
     }

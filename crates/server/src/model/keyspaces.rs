@@ -72,7 +72,7 @@ impl Keyspaces {
         }
     }
 
-    fn current(&self) -> KeyspaceMap {
+    pub fn current(&self) -> KeyspaceMap {
         self.map.each_ref().map(|keyspace| keyspace.load(SeqCst))
     }
 
@@ -103,8 +103,12 @@ impl Keyspaces {
 
     /// Whether no command may write to a keyspace any more, nor begin to.
     pub fn is_unused(&self, keyspace: u32) -> bool {
+        // First the map: a keyspace that is not in it any more is among those that are gone.
+        if self.current().contains(&keyspace) {
+            return false;
+        }
         let since = self.gone.lock().get(&keyspace).copied().unwrap_or(0);
-        !self.current().contains(&keyspace) && self.running.iter().all(|began| began.load(SeqCst) >= since)
+        self.running.iter().all(|began| began.load(SeqCst) >= since)
     }
 
     /// A keyspace was reclaimed.
@@ -144,5 +148,34 @@ mod tests {
         drop(command);
         assert!(keyspaces.is_unused(3), "thread 1 began later");
         drop(later);
+    }
+
+    /// A thread looks again and again whether a keyspace is unused, while another takes it away under a command that has it.
+    #[test]
+    fn no_keyspace_is_unused_while_a_command_has_it() {
+        let keyspaces = Keyspaces::new(std::array::from_fn(|database| database as u32), 2);
+        let (current, is_done) = (AtomicU32::new(3), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for next in 16..200_000 {
+                    let command = keyspaces.begin(0);
+                    (0..20).for_each(|_| std::hint::spin_loop());
+                    keyspaces.install(&[(3, next)]);
+                    (0..100).for_each(|_| std::hint::spin_loop());
+                    let before = current.swap(next, SeqCst);
+                    drop(command);
+                    keyspaces.forget(before);
+                }
+                is_done.store(true, SeqCst);
+            });
+            scope.spawn(|| {
+                while !is_done.load(SeqCst) {
+                    let keyspace = current.load(SeqCst);
+                    let is_unused = keyspaces.is_unused(keyspace);
+                    // Its command had not ended if `current` is the same after the look.
+                    assert!(!is_unused || current.load(SeqCst) != keyspace, "INV-SRV-2");
+                }
+            });
+        });
     }
 }

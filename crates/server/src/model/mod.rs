@@ -24,7 +24,7 @@ pub(crate) use tables::{
 };
 pub(crate) use text::Text;
 pub(crate) use view::{INLINE_ROWS_MAX, Order, Source, View, damaged_row, row_name};
-pub(crate) use write::{Old, Write};
+pub(crate) use write::{Adds, DAMAGED, Old, Write};
 
 #[cfg(test)]
 pub(crate) use content::member_key;

@@ -83,6 +83,11 @@ fn keyspace_key(database: usize) -> [u8; 9] {
     key
 }
 
+const CHANGE_FAILED: ErrorReply = ErrorReply::new(
+    "MISCONF",
+    "The log failed while databases were flushed or swapped, and writes are refused: start the server anew",
+);
+
 /// What the rows of the table of garbage name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Garbage {
@@ -180,7 +185,8 @@ impl Model {
     /// Returns what they have. The caller has the lock of the keyspaces.
     ///
     /// # Errors
-    /// [`Stop::Conflict`] if one of them does not have what `before` says any more.
+    /// [`Stop::Conflict`] if one of them does not have what `before` says any more. `MISCONF` if the tables say other than what is installed:
+    /// the log failed under a change.
     pub fn write_keyspaces(
         &self,
         txn: &mut Transaction,
@@ -193,7 +199,11 @@ impl Model {
             let key = keyspace_key(database);
             let found = txn.get_for_update(meta, key)?;
             if found.is_none_or(|found| found[..] != before[database].to_le_bytes()) {
-                return Err(Stop::Conflict);
+                return Err(if self.keyspaces.current() == *before {
+                    CHANGE_FAILED.into()
+                } else {
+                    Stop::Conflict
+                });
             }
             let after = match after {
                 Some(keyspace) => keyspace,

@@ -192,6 +192,9 @@ pub(crate) struct Scanned {
     pub cursor: u64,
 }
 
+/// Members that are chosen again and again take at most so many bytes.
+const AGAIN_BYTES_MAX: usize = 512 << 20;
+
 /// How many rows are read around a random place.
 const RANDOM_ROWS: usize = 32;
 
@@ -256,12 +259,21 @@ impl View<'_> {
         count: u64,
         random: &mut Random,
     ) -> Result<Vec<(Value, Value)>> {
+        self.check_rows(count)?;
+        let mut left = AGAIN_BYTES_MAX;
+        let mut take = |member: (Value, Value)| {
+            let bytes = member.0.len() + member.1.len() + size_of::<(Value, Value)>();
+            left = left
+                .checked_sub(bytes)
+                .ok_or(ErrorReply::new("ERR", "value is out of range: the reply would be too long"))?;
+            Ok(member)
+        };
         if collection.count <= INLINE_ROWS_MAX as u64 || count > collection.count / 4 {
             let all = self.random_members(collection, u64::MAX, random)?;
-            return Ok((0..count).map(|_| all[random.below(all.len() as u64) as usize].clone()).collect());
+            return (0..count).map(|_| take(all[random.below(all.len() as u64) as usize].clone())).collect();
         }
         self.check_rows(count.saturating_mul(RANDOM_ROWS as u64))?;
-        (0..count).map(|_| self.random_member(collection, random)).collect()
+        (0..count).map(|_| take(self.random_member(collection, random)?)).collect()
     }
 
     /// One of the members after a random place. Their hashes are spread evenly, so those that follow a wide gap are chosen

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::content::{NAME_BYTES_MAX, content_bounds, member_key};
 use super::counts::{Counted, Counts};
 use super::head::{Collection, Head, Kind};
+use super::keyspaces::KeyspaceMap;
 use super::tables::{Garbage, Model, TableKey, count_key, expiry_key, garbage_key, head_key};
 use super::text::{Fragmented, INLINE_VALUE_BYTES_MAX};
 use super::view::{Order, Source, View, damaged_row};
@@ -71,7 +72,8 @@ fn content_id(kind: Kind, body: &[u8]) -> Result<Option<u64>> {
     id.map(Some).ok_or_else(|| DAMAGED.into())
 }
 
-pub(super) const DAMAGED: ErrorReply =
+/// A head record that is none.
+pub(crate) const DAMAGED: ErrorReply =
     ErrorReply::new("ERR", "the record of the key is damaged: run `fulgurite check`");
 
 /// The transaction of a command that writes. What it reads it reads for an update, so that a conflict is found at the commit, and
@@ -85,8 +87,28 @@ pub(crate) struct Write<'t> {
     pub keyspace: u32,
     /// How many keys it created in each keyspace, less those that it deleted.
     created: Created,
-    /// Whether it wrote a key.
+    /// The keyspace of each database.
+    pub keyspaces: KeyspaceMap,
+    pub adds: Adds,
+}
+
+/// Whether what is written adds data. What only deletes, and writes a count and a head record beside that, is taken on a full disk, too.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Adds {
     has_put: bool,
+    has_deleted: bool,
+}
+
+impl Adds {
+    /// More was written.
+    pub fn note(&mut self, more: Adds) {
+        self.has_put |= more.has_put;
+        self.has_deleted |= more.has_deleted;
+    }
+
+    fn only_deletes(self) -> bool {
+        self.has_deleted && !self.has_put
+    }
 }
 
 /// A collection that a command changes.
@@ -105,7 +127,8 @@ impl<'t> Write<'t> {
         now_ms: u64,
         keyspace: u32,
     ) -> Write<'t> {
-        Write { txn, model, may_wait, now_ms, keyspace, created: Created::new(), has_put: false }
+        let (keyspaces, adds) = (KeyspaceMap::default(), Adds::default());
+        Write { txn, model, may_wait, now_ms, keyspace, created: Created::new(), keyspaces, adds }
     }
 
     /// What it reads.
@@ -164,7 +187,13 @@ impl<'t> Write<'t> {
     pub fn finish(&mut self, key: &[u8], change: &Change) -> Result<()> {
         let Change { old, head, collection } = change;
         if collection.count > 0 {
-            return self.put(key, old.as_ref(), *head, &collection.encode());
+            let before = old.as_ref().and_then(|old| Collection::decode(old.body()));
+            let shrinks =
+                before.is_some_and(|before| before.id == collection.id && before.count > collection.count);
+            let has_put = self.adds.has_put;
+            self.put(key, old.as_ref(), *head, &collection.encode())?;
+            self.adds.has_put = has_put || !shrinks;
+            return Ok(());
         }
         let Some(old) = old else { return Ok(()) };
         if old.content_id()? == Some(collection.id) {
@@ -198,6 +227,7 @@ impl<'t> Write<'t> {
     }
 
     pub fn delete_row(&mut self, row: &[u8]) -> Result<()> {
+        self.adds.has_deleted = true;
         Ok(self.txn.delete(&self.model.tables.content, row)?)
     }
 
@@ -261,9 +291,9 @@ impl<'t> Write<'t> {
                 self.txn.put(&self.model.tables.expiry, &entry, b"")?;
             }
         }
-        self.add_created(self.keyspace, old.is_none().into());
-        self.has_put = true;
         self.txn.put(&self.model.tables.heads, head_key(self.keyspace, key), record)?;
+        self.add_created(self.keyspace, old.is_none().into());
+        self.adds.has_put = true;
         Ok(())
     }
 
@@ -285,6 +315,7 @@ impl<'t> Write<'t> {
 
     /// Deletes the record of a key, `old`, whose content is empty, or belongs to another key now.
     pub fn remove(&mut self, key: &[u8], old: &Old) -> Result<()> {
+        self.adds.has_deleted = true;
         self.drop_expiry(key, old.head.expires_at_ms)?;
         self.add_created(self.keyspace, -1);
         self.txn.delete(&self.model.tables.heads, head_key(self.keyspace, key))?;
@@ -322,8 +353,7 @@ impl<'t> Write<'t> {
 
     /// Writes how many keys there are, where it created or deleted some; the thread notes that once the commit has happened.
     pub fn count_keys(&mut self, counts: &Counts) -> Result<SmallVec<[Counted; 1]>> {
-        if !self.has_put && self.created.iter().all(|(_, keys)| *keys < 0) && !self.created.is_empty() {
-            // Keys are deleted on a full disk, too, although their count is written.
+        if self.adds.only_deletes() {
             self.txn.set_makes_room();
         }
         let mut counted = SmallVec::new();
