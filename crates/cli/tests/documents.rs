@@ -14,7 +14,7 @@ const ELSEWHERE: [(&str, usize, &str); 5] = [
     ("CONTRIBUTING.md", 5, "they build, run other tests, and write fixtures"),
     ("docs/benchmarks.md", 6, "they build, fetch libraries, and measure for minutes"),
     ("docs/performance.md", 2, "they measure for minutes"),
-    ("docs/server.md", 2, "a server does not end, and they need Redis"),
+    ("docs/server.md", 3, "a server does not end, and they need Redis and clients of other languages"),
 ];
 
 /// Programs of other packages: a test of this package cannot know where they are built.

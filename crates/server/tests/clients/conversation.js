@@ -1,0 +1,32 @@
+// ioredis and node-redis: connecting, a pipeline, a transaction, a scan. `node conversation.js 127.0.0.1:6379`
+const assert = require("assert");
+const Redis = require("ioredis");
+const { createClient } = require("redis");
+(async () => {
+  const [host, port] = process.argv[2].split(":");
+  const r = new Redis({ host, port: +port });
+  await r.flushdb();
+  const p = r.pipeline();
+  for (let i = 0; i < 100; i++) p.incr("a");
+  p.hset("h", { f: "v", g: 2 });
+  p.rpush("l", 1, 2, 3);
+  p.sadd("s", "x", "y");
+  p.zadd("z", 1.5, "m", 2, "n");
+  const out = await p.exec();
+  if (out.some(([e]) => e)) throw out;
+  const m = await r.multi().get("a").incr("a").hgetall("h").exec();
+  const keys = [];
+  for await (const some of r.scanStream({ count: 2 })) keys.push(...some);
+  assert.deepEqual(m, [[null, "100"], [null, 101], [null, { f: "v", g: "2" }]]);
+  assert.equal(keys.sort().join(), "a,h,l,s,z");
+  assert.deepEqual(await r.zrange("z", 0, -1, "WITHSCORES"), ["m", "1.5", "n", "2"]);
+  assert.deepEqual(await r.lrange("l", 0, -1), ["1", "2", "3"]);
+  r.disconnect();
+  const c = createClient({ url: `redis://${process.argv[2]}`, RESP: 3 });
+  await c.connect();
+  assert.deepEqual({ ...(await c.hGetAll("h")) }, { f: "v", g: "2" });
+  assert.deepEqual(await c.zRangeWithScores("z", 0, -1), [{ value: "m", score: 1.5 }, { value: "n", score: 2 }]);
+  assert.deepEqual(await c.multi().get("a").set("b", "1").exec(), ["101", "OK"]);
+  await c.quit();
+  console.log("ioredis and node-redis");
+})().catch((e) => { console.error("FAILED", e); process.exit(1); });
