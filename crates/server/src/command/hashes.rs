@@ -3,9 +3,10 @@
 use fulgurite::Value;
 use fulgurite_resp::{Protocol, format_i64, parse_f64, parse_i64};
 
+use super::random_members::{Choice, reply_one};
 use super::scan::scan_members;
 use super::strings::add_floats;
-use crate::args::{Args, parse_within};
+use crate::args::Args;
 use crate::context::Context;
 use crate::model::{Kind, Order, Section, row_name, section_bounds};
 use crate::stop::{ErrorReply, Result};
@@ -183,33 +184,9 @@ pub(super) fn hincrbyfloat(context: &mut Context<'_>, args: &Args<'_>) -> Result
 
 /// `HRANDFIELD key [count [WITHVALUES]]`
 pub(super) fn hrandfield(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let mut random = context.random();
-    if args.len() == 2 {
-        let found = context.read_collection(&args[1], Kind::Hash, |view, hash| {
-            view.random_members_again(hash, 1, &mut random)
-        })?;
-        match found.as_deref() {
-            Some([(row, _)]) => context.reply().bulk(row_name(row)),
-            _ => context.reply().null(),
-        }
-        return Ok(());
-    }
-    let count = parse_within(&args[2], -i64::MAX..=i64::MAX)?;
-    let has_values = match args.len() {
-        3 => false,
-        4 if args.is(3, "withvalues") => true,
-        _ => return Err(ErrorReply::SYNTAX.into()),
-    };
-    if has_values && !(-i64::MAX / 2..=i64::MAX / 2).contains(&count) {
-        return Err(ErrorReply::new("ERR", "value is out of range").into());
-    }
-    let found = context.read_collection(&args[1], Kind::Hash, |view, hash| {
-        check_choice(count)?;
-        match count {
-            0.. => view.random_members(hash, count as u64, &mut random),
-            _ => view.random_members_again(hash, count.unsigned_abs(), &mut random),
-        }
-    })?;
+    let choice = Choice::parse(args, Some("withvalues"))?;
+    let found = choice.choose(context, &args[1], Kind::Hash)?;
+    let Choice::Many { has_values, .. } = choice else { return reply_one(context, found.as_deref()) };
     let found = found.unwrap_or_default();
     let mut reply = context.reply();
     let are_pairs = has_values && reply.protocol() == Protocol::Resp3;
@@ -222,15 +199,6 @@ pub(super) fn hrandfield(context: &mut Context<'_>, args: &Args<'_>) -> Result<(
         if has_values {
             reply.bulk(value);
         }
-    }
-    Ok(())
-}
-
-/// Members may be chosen again and again, but a reply is bounded.
-pub(super) fn check_choice(count: i64) -> Result<()> {
-    const AGAIN_MAX: u64 = 16 << 20;
-    if count < 0 && count.unsigned_abs() > AGAIN_MAX {
-        return Err(ErrorReply::new("ERR", "value is out of range").into());
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ mod list_edits;
 mod list_rows;
 mod lists;
 mod persistence;
+mod random_members;
 mod scan;
 mod server;
 mod set_operations;

@@ -2,10 +2,10 @@
 
 use fulgurite::Value;
 
-use super::hashes::check_choice;
+use super::random_members::{Choice, reply_one};
 use super::scan::scan_members;
 use super::set_operations::{Operation, Results, row_in};
-use crate::args::{Args, parse_within};
+use crate::args::Args;
 use crate::context::Context;
 use crate::model::{Collection, Kind, Order, Section, View, Write, row_name, section_bounds};
 use crate::stop::{ErrorReply, Result};
@@ -121,15 +121,6 @@ fn reply_set(context: &mut Context<'_>, rows: &[(Value, Value)]) -> Result<()> {
     Ok(())
 }
 
-/// The name of a row that was chosen at random, if there is one.
-fn reply_one(context: &mut Context<'_>, rows: Option<&[(Value, Value)]>) -> Result<()> {
-    match rows {
-        Some([(row, _)]) => context.reply().bulk(row_name(row)),
-        _ => context.reply().null(),
-    }
-    Ok(())
-}
-
 pub(super) fn smembers(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let rows = context.read_collection(&args[1], Kind::Set, all_members)?;
     reply_set(context, &rows.unwrap_or_default())
@@ -179,24 +170,10 @@ fn pop(
 
 /// `SRANDMEMBER key [count]`
 pub(super) fn srandmember(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let count = match args.len() {
-        2 => None,
-        3 => Some(parse_within(&args[2], -i64::MAX..=i64::MAX)?),
-        _ => return Err(ErrorReply::SYNTAX.into()),
-    };
-    let mut random = context.random();
-    let rows = context.read_collection(&args[1], Kind::Set, |view, set| {
-        let count = count.unwrap_or(-1);
-        check_choice(count)?;
-        match count {
-            0.. => view.random_members(set, count as u64, &mut random),
-            _ => view.random_members_again(set, count.unsigned_abs(), &mut random),
-        }
-    })?;
-    if count.is_none() {
-        return reply_one(context, rows.as_deref());
-    }
-    let rows = rows.unwrap_or_default();
+    let choice = Choice::parse(args, None)?;
+    let found = choice.choose(context, &args[1], Kind::Set)?;
+    let Choice::Many { .. } = choice else { return reply_one(context, found.as_deref()) };
+    let rows = found.unwrap_or_default();
     let mut reply = context.reply();
     reply.array(rows.len());
     rows.iter().for_each(|(row, _)| reply.bulk(row_name(row)));

@@ -3,9 +3,9 @@
 use fulgurite::Value;
 use fulgurite_resp::{Protocol, format_double, parse_f64, parse_i64};
 
-use super::hashes::check_choice;
+use super::random_members::{Choice, reply_one};
 use super::scan::scan_members;
-use crate::args::{Args, parse_within};
+use crate::args::Args;
 use crate::context::Context;
 use crate::model::{Kind, Order, Write, decode_member, row_name, split_score_key};
 use crate::stop::{ErrorReply, Result};
@@ -347,33 +347,11 @@ pub(super) fn zmpop(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 
 /// `ZRANDMEMBER key [count [WITHSCORES]]`
 pub(super) fn zrandmember(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let mut random = context.random();
-    if args.len() == 2 {
-        let found = context.read_collection(&args[1], Kind::SortedSet, |view, zset| {
-            view.random_members_again(zset, 1, &mut random)
-        })?;
-        match found.as_deref() {
-            Some([(row, _)]) => context.reply().bulk(row_name(row)),
-            _ => context.reply().null(),
-        }
-        return Ok(());
-    }
-    let count = parse_within(&args[2], -i64::MAX..=i64::MAX)?;
-    let has_scores = match args.len() {
-        3 => false,
-        4 if args.is(3, "withscores") => true,
-        _ => return Err(ErrorReply::SYNTAX.into()),
-    };
-    if has_scores && !(-i64::MAX / 2..=i64::MAX / 2).contains(&count) {
-        return Err(ErrorReply::new("ERR", "value is out of range").into());
-    }
-    check_choice(count)?;
-    let found = context.read_collection(&args[1], Kind::SortedSet, |view, zset| match count {
-        0.. => view.random_members(zset, count as u64, &mut random),
-        _ => view.random_members_again(zset, count.unsigned_abs(), &mut random),
-    })?;
+    let choice = Choice::parse(args, Some("withscores"))?;
+    let found = choice.choose(context, &args[1], Kind::SortedSet)?;
+    let Choice::Many { has_values, .. } = choice else { return reply_one(context, found.as_deref()) };
     let found = found.unwrap_or_default();
-    let scores = Scores::of(context, has_scores);
+    let scores = Scores::of(context, has_values);
     let members =
         found.iter().map(|(row, record)| (decode_member(record).unwrap_or_default(), row_name(row)));
     reply_members(context, members, scores);
