@@ -244,8 +244,8 @@ impl Engine {
         }
         let Some(mut clock) = self.memory.clock.try_lock() else { return Ok(idle) };
         let outcome = self.evict_until_loose(&mut clock);
-        if !matches!(outcome, Err(Error::Closed)) {
-            self.progress.evicting.round_ended(outcome.as_ref().err(), || self.now_ms());
+        if outcome.is_ok() {
+            self.progress.evicting.round_ended(None, || self.now_ms());
         }
         outcome
     }
@@ -274,6 +274,10 @@ impl Engine {
                     return outcome.map(|()| Round { worked: false, left: true });
                 }
                 Err(error) => {
+                    // At once: the round may go on for long, with what is clean, and a checkpoint's merges must not (INV-MEM-2).
+                    if !matches!(error, Error::Closed) {
+                        self.progress.evicting.round_ended(Some(&error), || self.now_ms());
+                    }
                     clock.has_failed = true;
                     clock.writes = false;
                     outcome = Err(error);
