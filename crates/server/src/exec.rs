@@ -1,9 +1,10 @@
 //! The transaction of `EXEC`, in which its commands run.
 
-use fulgurite::{Attempt, Csn, Error, Missing, Savepoint, Transaction};
+use fulgurite::{Attempt, Csn, Durability, Error, Missing, Numbered, Savepoint, Transaction};
+use smallvec::SmallVec;
 
 use crate::context::Context;
-use crate::model::{Adds, Counted, Write};
+use crate::model::{Adds, Counted, Counts, Model, Write};
 use crate::stop::{Result, Stop};
 
 /// The transaction of `EXEC`.
@@ -25,6 +26,27 @@ pub(crate) struct ExecSavepoint {
 impl Exec {
     pub fn transaction(&mut self) -> &mut Transaction {
         &mut self.txn
+    }
+
+    pub fn snapshot_csn(&self) -> Csn {
+        self.txn.snapshot_csn()
+    }
+
+    /// The transaction, with the new counts of keys.
+    fn count(mut self, model: &Model, counts: &Counts) -> Result<(Transaction, SmallVec<[Counted; 1]>)> {
+        let mut write = Write::new(&mut self.txn, model, false, 0, 0);
+        write.adds = self.adds;
+        self.created.into_iter().for_each(|(keyspace, keys)| write.add_created(keyspace, keys));
+        let counted = write.count_keys(counts)?;
+        Ok((self.txn, counted))
+    }
+
+    /// Commits it without a wait. What it read was so at one moment of this call, even if it wrote nothing.
+    pub fn try_commit(self, model: &Model, counts: &mut Counts) -> Result<Numbered> {
+        let (txn, counted) = self.count(model, counts)?;
+        let commit = committed(txn.try_commit_validated())?;
+        counted.into_iter().for_each(|counted| counts.note(counted));
+        Ok(commit)
     }
 
     /// A number that changes with each write.
@@ -111,11 +133,8 @@ impl Context<'_> {
 
     /// Commits the transaction.
     pub fn commit_exec(&mut self) -> Result<()> {
-        let Exec { mut txn, created, adds } = *self.exec.take().expect("a transaction goes on");
-        let mut write = self.begin_write(&mut txn);
-        write.adds = adds;
-        created.into_iter().for_each(|(keyspace, keys)| write.add_created(keyspace, keys));
-        let counted = write.count_keys(self.counts)?;
+        let exec = self.exec.take().expect("a transaction goes on");
+        let (txn, counted) = exec.count(self.model(), self.counts)?;
         self.commit(txn, counted)
     }
 
@@ -123,19 +142,26 @@ impl Context<'_> {
     pub fn commit(&mut self, txn: Transaction, counted: impl IntoIterator<Item = Counted>) -> Result<()> {
         let attempt =
             if self.may_wait { txn.commit_numbered().map(Attempt::Committed) } else { txn.try_commit() };
-        match attempt {
-            Ok(Attempt::Committed(commit)) => {
-                self.needs = self.needs.max(commit.needs);
-                if !self.session.durability.waits() && commit.needs > Csn::ZERO {
-                    self.unacknowledged = Some(commit);
-                }
-                self.session.own = self.session.own.max(commit.csn);
-                counted.into_iter().for_each(|counted| self.counts.note(counted));
-                self.install_keyspaces(commit.csn)
-            }
-            Ok(Attempt::Blocked(_, missing)) => Err(Stop::Blocked(missing)),
-            Err(Error::Conflict(_)) => Err(Stop::Conflict),
-            Err(error) => Err(error.into()),
-        }
+        let commit = committed(attempt)?;
+        self.needs = self.needs.max(commit.needs);
+        self.unacknowledged = unacknowledged(self.session.durability, commit).or(self.unacknowledged);
+        self.session.own = self.session.own.max(commit.csn);
+        counted.into_iter().for_each(|counted| self.counts.note(counted));
+        self.install_keyspaces(commit.csn)
     }
+}
+
+/// The numbers of a commit that was tried.
+fn committed(attempt: fulgurite::Result<Attempt>) -> Result<Numbered> {
+    match attempt {
+        Ok(Attempt::Committed(commit)) => Ok(commit),
+        Ok(Attempt::Blocked(_, missing)) => Err(Stop::Blocked(missing)),
+        Err(Error::Conflict(_)) => Err(Stop::Conflict),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The commit, if its reply has to acknowledge it: at a level that does not wait, for others even so.
+pub(crate) fn unacknowledged(durability: Durability, commit: Numbered) -> Option<Numbered> {
+    (!durability.waits() && commit.needs > Csn::ZERO).then_some(commit)
 }

@@ -9,7 +9,7 @@ use fulgurite_resp::Encoder;
 use crate::args::Args;
 use crate::command::{self, Command};
 use crate::context::Context;
-use crate::model::Counts;
+use crate::model::{Counts, KeyspaceMap};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::stop::Stop;
@@ -31,7 +31,9 @@ pub(crate) enum Outcome {
 /// A command with more arguments than this runs on a worker: others would wait for it.
 pub(crate) const INLINE_ARGUMENTS_MAX: usize = 256;
 
-/// Runs a command that was looked up, and appends its reply to `out`.
+/// Runs a command that was looked up, and appends its reply to `out`. It uses the keyspaces of `beside`, a transaction of this thread that
+/// goes on.
+#[expect(clippy::too_many_arguments, reason = "each is another thing")]
 pub(crate) fn execute(
     shared: &Shared,
     session: &mut Session,
@@ -40,15 +42,17 @@ pub(crate) fn execute(
     out: &mut Vec<u8>,
     may_wait: bool,
     counts: &mut Counts,
+    beside: Option<KeyspaceMap>,
 ) -> Outcome {
     if !may_wait && args.len() > INLINE_ARGUMENTS_MAX {
         shared.commands.hand_on_for_size();
         return Outcome::Blocked;
     }
     let start = out.len();
-    let running = shared.model.keyspaces.begin(counts.stripe);
-    counts.forget_gone(&running.map);
-    let mut context = Context::new(shared, session, out, may_wait, counts, running.map);
+    let running = beside.is_none().then(|| shared.model.keyspaces.begin(counts.stripe));
+    let keyspaces = beside.or(running.as_ref().map(|running| running.map)).expect("one of the two is there");
+    counts.forget_gone(&keyspaces);
+    let mut context = Context::new(shared, session, out, may_wait, counts, keyspaces);
     let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, command, args)));
     let (needs, commit) = (context.needs, context.unacknowledged);
     drop(context);

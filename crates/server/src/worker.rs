@@ -72,13 +72,14 @@ pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
         let mut reply = Vec::new();
         let slices = args.args();
         let command = find(&slices[0]);
-        let outcome = match execute(shared, &mut session, command, &slices, &mut reply, true, &mut counts) {
-            Outcome::Blocked => {
-                tracing::error!("a command would not wait on a worker; its connection is closed");
-                Outcome::Close
-            }
-            outcome => outcome,
-        };
+        let outcome =
+            match execute(shared, &mut session, command, &slices, &mut reply, true, &mut counts, None) {
+                Outcome::Blocked => {
+                    tracing::error!("a command would not wait on a worker; its connection is closed");
+                    Outcome::Close
+                }
+                outcome => outcome,
+            };
         drop(slices);
         let paused = (outcome == Outcome::Paused).then_some(args);
         shared.inboxes[thread].send(Message::Finished(Finished { token, session, reply, outcome, paused }));

@@ -1,4 +1,4 @@
-//! Commands that a client sends without waiting for replies: many of them run in one transaction, and no client sees that.
+//! Commands that arrive together, of one client or of several: many of them run in one transaction, and no client sees that.
 
 mod support;
 
@@ -58,12 +58,19 @@ const TEMPLATES: &[&str] = &[
     "DISCARD",
     "SELECT 1",
     "SELECT 0",
+    "DURABILITY none",
+    "DURABILITY sync",
     "PING",
 ];
 
 fn generate(random: &mut Random, commands: usize) -> Vec<String> {
+    generate_for(random, commands, "")
+}
+
+/// The same with keys that begin with `prefix`.
+fn generate_for(random: &mut Random, commands: usize, prefix: &str) -> Vec<String> {
     let word = |random: &mut Random, word: &str| match word {
-        "K" => ["a", "b", "c", "d"][random.below(4)].to_string(),
+        "K" => format!("{prefix}{}", ["a", "b", "c", "d"][random.below(4)]),
         "V" => ["1", "25", "x", "text"][random.below(4)].to_string(),
         other => other.to_string(),
     };
@@ -119,6 +126,89 @@ fn commands_that_arrive_together_are_few_transactions() {
     assert!(commands.iter().all(|_| client.receive_text() == "OK"));
     assert!(db.visible_csn().0 - before < 30, "{} transactions", db.visible_csn().0 - before);
     assert_eq!(client.ask("DBSIZE"), "60");
+}
+
+/// While the I/O thread runs what one client has sent, the commands of others arrive.
+#[test]
+fn commands_of_several_clients_are_few_transactions() {
+    const CLIENTS: usize = 30;
+    let mut config = config();
+    config.io_threads = 1;
+    let (_, db, server) = serve(config);
+    let mut busy = Client::connect(&server);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(&server)).collect();
+    let rows: Vec<String> = (0..400).map(|row| format!("m{row}")).collect();
+    assert_eq!(busy.ask(&format!("RPUSH rows {}", rows[..200].join(" "))), "200");
+    assert_eq!(busy.ask(&format!("RPUSH rows {}", rows[200..].join(" "))), "400");
+    let work = encode(&vec!["LRANGE rows 0 -1".to_string(); 60]);
+    // The commands may arrive one by one in a round or two: then other threads had the processors.
+    let fewest = (0..20).map(|round| {
+        let before = db.visible_csn().0;
+        busy.send(&work);
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send_command(&format!("SET {round}:{number} x"));
+        }
+        assert!(clients.iter_mut().all(|client| client.receive_text() == "OK"));
+        (0..60).for_each(|_| _ = busy.receive());
+        db.visible_csn().0 - before
+    });
+    let fewest = fewest.min().unwrap();
+    assert!(fewest < 10, "{fewest} transactions");
+    assert_eq!(busy.ask("DBSIZE"), (20 * CLIENTS + 1).to_string());
+}
+
+/// Clients that have keys of their own send whatever they like at the same time: each gets the replies that it gets alone, although a
+/// command of another may have failed in the transaction that they had in common.
+#[test]
+fn clients_beside_others_get_the_replies_that_they_get_alone() {
+    const CLIENTS: usize = 8;
+    let mut config_of_one = config();
+    config_of_one.io_threads = 1;
+    let (_, _, alone) = serve(config());
+    let (_, db, server) = serve(config_of_one);
+    let mut one = Client::connect(&alone);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(&server)).collect();
+    let mut random = Random(11);
+    let (mut commands_of_all, before) = (0, db.visible_csn().0);
+    for round in 0..60 {
+        let all: Vec<Vec<String>> = (0..CLIENTS)
+            .map(|number| {
+                let len = 1 + random.below(20);
+                let mut commands = generate_for(&mut random, len, &format!("{number}:"));
+                // What one leaves open is not for the next.
+                commands.extend(["DISCARD", "SELECT 0", "DURABILITY sync"].map(String::from));
+                commands
+            })
+            .collect();
+        let mut left: Vec<Vec<u8>> = all.iter().map(|commands| encode(commands)).collect();
+        while left.iter().any(|bytes| !bytes.is_empty()) {
+            for (client, bytes) in clients.iter_mut().zip(&mut left) {
+                let count = (1 + random.below(400)).min(bytes.len());
+                client.send(&bytes[..count]);
+                bytes.drain(..count);
+            }
+        }
+        for (number, (client, commands)) in clients.iter_mut().zip(&all).enumerate() {
+            for (index, command) in commands.iter().enumerate() {
+                let expected = one.ask(command);
+                let before = &commands[..index];
+                let reply = client.receive_text();
+                assert_eq!(reply, expected, "round {round}, client {number}: {command} after {before:?}");
+            }
+        }
+        commands_of_all += all.iter().flatten().count() as u64;
+    }
+    assert_eq!(one.ask("DBSIZE"), clients[0].ask("DBSIZE"));
+    assert!(db.visible_csn().0 - before < commands_of_all / 3, "they were in transactions of their own");
+    // Those that send no more get all replies, and then the end.
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(&encode(&[format!("SET {number}: last"), format!("APPEND {number}: one")]));
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    for client in &mut clients {
+        assert_eq!((client.receive_text(), client.receive_text()), ("OK".into(), "7".into()));
+        assert!(client.receive().is_none());
+    }
 }
 
 /// Values that an I/O thread does not touch: the commands before them, which ran in the same batch, happen once.

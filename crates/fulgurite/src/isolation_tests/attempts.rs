@@ -108,14 +108,45 @@ fn a_validation_that_reads_from_disk_gives_the_transaction_back() {
     let mut old = db.begin();
     assert!(old.get_for_update(&table, 7_u32.to_be_bytes()).unwrap().is_some());
     old.put(&table, b"mine", b"mine").unwrap();
+    let reader = db.begin();
+    assert!(reader.get_for_update(&table, 7_u32.to_be_bytes()).unwrap().is_some());
     table.put(b"other", b"v").unwrap();
     db.checkpoint().unwrap();
     while db.engine().evict_round().unwrap().worked {}
     let loads = db.stats().memory.node_loads.validation;
+    let reader = blocked(reader.try_commit_validated().unwrap(), Missing::Node);
     let old = blocked(old.try_commit().unwrap(), Missing::Node);
     assert_eq!(db.stats().memory.node_loads.validation, loads, "nothing was read");
+    assert!(reader.get_for_update(&table, 7_u32.to_be_bytes()).unwrap().is_some(), "it goes on");
+    while db.engine().evict_round().unwrap().worked {}
     old.commit().unwrap();
     assert!(db.stats().memory.node_loads.validation > loads);
+}
+
+/// Another transaction changes what it read, or a key beside it.
+#[test]
+fn a_transaction_that_wrote_nothing_may_validate_what_it_read() {
+    let db = quiet_database();
+    let table = db.table("t").unwrap();
+    table.put(b"k", b"v").unwrap();
+    let reader = |key: &[u8]| {
+        let txn = db.begin();
+        txn.get_for_update(&table, key).unwrap();
+        txn
+    };
+    let all = [reader(b"k"), reader(b"k"), reader(b"l"), reader(b"beside")];
+    let mut writer = reader(b"l");
+    writer.put(&table, b"more", b"v").unwrap();
+    table.put(b"k", b"w").unwrap();
+    table.put(b"l", b"w").unwrap();
+    let [shown, changed, created, beside] = all;
+    let snapshot = shown.snapshot_csn();
+    assert_eq!(committed(shown.try_commit().unwrap()).csn, snapshot, "it shows its snapshot");
+    assert!(matches!(changed.try_commit_validated(), Err(Error::Conflict(_))));
+    assert!(matches!(created.try_commit_validated(), Err(Error::Conflict(_))));
+    assert!(matches!(writer.try_commit_validated(), Err(Error::Conflict(_))));
+    assert_eq!(committed(beside.try_commit_validated().unwrap()).csn, snapshot);
+    assert!(table.get(b"more").unwrap().is_none());
 }
 
 /// The log's buffer is full, or merging is behind: there is no thread that would empty the one or catch up with the other.

@@ -2,14 +2,16 @@
 
 use std::fmt;
 
+use fulgurite_index::Io;
 use fulgurite_types::Csn;
 
 use super::Transaction;
 use super::committing::Committing;
+use crate::commit::Committer;
 use crate::commit::prepare::{prepare, writes_ahead};
 use crate::engine::Engine;
 use crate::read_set::ReadSet;
-use crate::{Missing, Result};
+use crate::{Error, Missing, Result};
 
 /// The numbers of a commit that is not acknowledged yet.
 ///
@@ -134,6 +136,43 @@ impl Transaction {
                 transaction.snapshot.end_keep();
                 Ok(Attempt::Blocked(transaction, missing))
             }
+        }
+    }
+
+    /// Like [`Transaction::try_commit`], but a transaction that wrote nothing validates what it read for an update, too: all of that
+    /// was so at one moment of this call. Without it such a transaction shows its snapshot, which may be older than the last request
+    /// that a program let join it.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::try_commit`].
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let users = db.table("users")?;
+    /// let txn = db.begin();
+    /// users.put("alice", "1")?;
+    /// assert!(txn.get_for_update(&users, "alice")?.is_none());        // as of the snapshot
+    /// assert!(matches!(txn.try_commit_validated(), Err(fulgurite::Error::Conflict(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_commit_validated(mut self) -> Result<Attempt> {
+        let engine = self.engine.clone();
+        if !self.is_read_only(&engine)? {
+            return self.try_commit();
+        }
+        let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
+        let committing = Committing { transaction: self, reads: reads.into_validated(), exclusive: None };
+        // Without latches: what was acknowledged before this call is applied.
+        let outcome = committing.validate(Csn::ZERO, Io::MemoryOnly);
+        let Committing { mut transaction, reads, .. } = committing;
+        transaction.reads = reads.into_reads();
+        match outcome {
+            Ok(()) => Ok(Attempt::Committed(transaction.numbered_as_read(&engine))),
+            Err(Error::WouldBlock(missing)) => Ok(Attempt::Blocked(transaction, missing)),
+            Err(error) => Err(error),
         }
     }
 

@@ -101,7 +101,7 @@ impl Command {
         fixed.filter_map(move |index| args.get(index as usize)).chain(counted)
     }
 
-    /// Whether it may run in one transaction with other commands of its connection: it writes keys that its arguments name, and does not
+    /// Whether it may run in one transaction with other commands: it writes keys that its arguments name, and does not
     /// wait for them.
     pub fn joins(&self) -> bool {
         (self.keys.first > 0 || self.keys.count_at > 0)

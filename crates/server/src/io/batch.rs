@@ -1,9 +1,13 @@
-//! Commands that arrived together, in one transaction.
+//! Commands that arrived together, of one connection or of several, in one transaction.
 //!
-//! A client that pipelines sends many commands that write. Each in a transaction of its own begins it, takes latches, reserves log
-//! and commits; together they do that once. The commands of a batch follow each other in one connection, none of another
-//! comes between them, and all of them happen at once: that is one of the orders in which they may run. No reply leaves before
-//! the commit of all is durable.
+//! Each command that writes, in a transaction of its own, begins it, takes latches, reserves log and commits; those of a round of the
+//! event loop do that once. They follow each other, no other command comes between them, and all of them happen at once: that is one
+//! of the orders in which they may run. No reply leaves before the commit of all is durable.
+//!
+//! **INV-SRV-3.** *A command that joins a batch sees all that was acknowledged before it arrived*, although the batch may have begun
+//! before: what it reads in the transaction is validated at the commit, also if nothing is written
+//! ([`fulgurite::Transaction::try_commit_validated`]), and it does not join a batch that began in another millisecond, or before
+//! a database got another keyspace ([`Batch::accepts`]).
 //!
 //! What may go wrong for one of them is not looked into here: the batch is given up, nothing of it happened, and each of its commands runs
 //! by itself. Only an error reply of a command that had written nothing stays.
@@ -11,21 +15,25 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use fulgurite::{Csn, Numbered};
+use fulgurite::{Csn, Durability, Numbered};
 use fulgurite_resp::Encoder;
 
 use super::whole::Io;
 use crate::args::Args;
 use crate::command::{self, Command};
 use crate::context::Context;
-use crate::exec::Exec;
+use crate::exec::{Exec, unacknowledged};
 use crate::locks::HeldMore;
-use crate::model::Running;
+use crate::model::{Counts, KeyspaceMap, Running};
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::stop::Stop;
 
 /// A batch ends when its commands have so many bytes: the replies to the first ones wait for the last one.
 const BYTES_MAX: usize = 64 << 10;
+
+/// ... or are so many: what the transaction looks up stays in the processor's nearest caches, and others wait less for its keys.
+const COMMANDS_MAX: u64 = 16;
 
 /// The transaction of several commands that write.
 pub(super) struct Batch<'s> {
@@ -34,10 +42,11 @@ pub(super) struct Batch<'s> {
     locks: HeldMore<'s>,
     running: Running<'s>,
     now_ms: u64,
-    /// Where its replies begin in the output, and its commands in the input.
-    pub replies_at: usize,
-    pub input_at: usize,
+    durability: Durability,
     commands: u64,
+    bytes: usize,
+    /// The tokens of the connections that have commands in it.
+    pub members: Vec<usize>,
 }
 
 /// How a command of a batch ended.
@@ -49,44 +58,61 @@ pub(super) enum Ran {
     Ends,
     /// The batch has to be given up.
     Fails,
-    /// It panicked: its connection is closed.
+    /// It panicked: its connection is closed, and the batch has to be given up.
     Panicked,
 }
 
 /// How the commit of a batch ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Committed {
-    /// What its replies need, and the commit that they acknowledge if that is at a level that does not wait.
-    Done { needs: Csn, commit: Option<Numbered> },
+    /// The newest commit that its connections were shown, what their replies need, and the commit that they acknowledge if that is at a
+    /// level that does not wait.
+    Done { csn: Csn, needs: Csn, commit: Option<Numbered> },
     /// Nothing happened.
     GivenUp,
-    /// Whether it happened is unknown: its connection is closed.
+    /// Whether it happened is unknown: its connections are closed.
     Unknown,
 }
 
 impl<'s> Batch<'s> {
-    /// Begins one for commands at `input_at`; `None` if none can begin now.
-    pub fn begin(
-        io: &mut Io<'s, '_>,
-        session: &mut Session,
-        out: &mut Vec<u8>,
-        input_at: usize,
-    ) -> Option<Batch<'s>> {
-        let replies_at = out.len();
+    /// Begins one with a command of this session; `None` if none can begin now.
+    pub fn begin(io: &mut Io<'s, '_>, session: &mut Session) -> Option<Batch<'s>> {
         let running = io.shared.model.keyspaces.begin(io.counts.stripe);
         io.counts.forget_gone(&running.map);
-        let mut context = Context::new(io.shared, session, out, false, io.counts, running.map);
+        let durability = session.durability;
+        let mut unused = Vec::new();
+        let mut context = Context::new(io.shared, session, &mut unused, false, io.counts, running.map);
         context.begin_exec().ok()?;
         let (exec, now_ms) = (context.exec.take(), context.now_ms);
-        Some(Batch { exec, locks: HeldMore::default(), running, now_ms, replies_at, input_at, commands: 0 })
+        drop(context);
+        let locks = HeldMore::default();
+        Some(Batch { exec, locks, running, now_ms, durability, commands: 0, bytes: 0, members: Vec::new() })
     }
 
-    /// Whether it has enough commands, which end at `input_at`.
-    pub fn is_full(&self, input_at: usize) -> bool {
-        input_at - self.input_at >= BYTES_MAX
+    /// Whether a command that has arrived by now may join it.
+    pub fn accepts(&self, shared: &Shared, session: &Session) -> bool {
+        session.durability == self.durability
+            && self.exec.as_ref().is_some_and(|exec| session.own <= exec.snapshot_csn())
+            && shared.db.now_ms() == self.now_ms
+            && self.is_current(shared)
     }
 
-    /// Runs a command that may belong to it.
+    /// Whether the databases have the keyspaces that they had when it began.
+    pub fn is_current(&self, shared: &Shared) -> bool {
+        shared.model.keyspaces.current() == self.running.map
+    }
+
+    /// Those keyspaces.
+    pub fn keyspaces(&self) -> KeyspaceMap {
+        self.running.map
+    }
+
+    /// Whether it has enough commands.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= BYTES_MAX || self.commands >= COMMANDS_MAX
+    }
+
+    /// Runs a command of so many bytes that may belong to it.
     pub fn run(
         &mut self,
         io: &mut Io<'s, '_>,
@@ -94,6 +120,7 @@ impl<'s> Batch<'s> {
         out: &mut Vec<u8>,
         command: &'static Command,
         args: &Args<'_>,
+        bytes: usize,
     ) -> Ran {
         if !io.shared.locks.try_lock_more(&mut self.locks, session.database, command.keys_of(args)) {
             return Ran::Ends;
@@ -102,11 +129,14 @@ impl<'s> Batch<'s> {
         let map = self.running.map;
         let mut context = Context::at(self.now_ms, io.shared, session, out, false, io.counts, map);
         context.exec = self.exec.take();
-        let before = context.exec.as_ref().map(|exec| exec.changes());
+        let exec = context.exec.as_ref().expect("no command runs");
+        let (before, snapshot) = (exec.changes(), exec.snapshot_csn());
         let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, Some(command), args)));
         self.exec = context.exec.take();
         drop(context);
-        let has_written = self.exec.as_ref().map(|exec| exec.changes()) != before;
+        // No later read of the connection is older than what this transaction shows.
+        session.own = session.own.max(snapshot);
+        let has_written = self.exec.as_ref().is_none_or(|exec| exec.changes() != before);
         match ran {
             Ok(Ok(())) => {}
             Ok(Err(Stop::Reply(error))) if !has_written => {
@@ -117,28 +147,31 @@ impl<'s> Batch<'s> {
                 out.truncate(start);
                 return Ran::Ends;
             }
-            Ok(Err(_)) => return Ran::Fails,
+            Ok(Err(_)) => {
+                out.truncate(start);
+                return Ran::Fails;
+            }
             Err(_) => {
                 tracing::error!("a command panicked; its connection is closed");
                 return Ran::Panicked;
             }
         }
         self.commands += 1;
+        self.bytes += bytes;
         Ran::Replied
     }
 
     /// Commits it.
-    pub fn commit(&mut self, io: &mut Io<'_, '_>, session: &mut Session, out: &mut Vec<u8>) -> Committed {
-        let map = self.running.map;
-        let mut context = Context::at(self.now_ms, io.shared, session, out, false, io.counts, map);
-        context.exec = self.exec.take();
-        match context.commit_exec() {
-            Ok(()) => {}
-            Err(Stop::Unknown) => return Committed::Unknown,
-            Err(_) => return Committed::GivenUp,
+    pub fn commit(&mut self, shared: &Shared, counts: &mut Counts) -> Committed {
+        let Some(exec) = self.exec.take() else { return Committed::GivenUp };
+        match exec.try_commit(&shared.model, counts) {
+            Ok(commit) => {
+                shared.commands.inline.fetch_add(self.commands, Ordering::Relaxed);
+                let Numbered { csn, needs, .. } = commit;
+                Committed::Done { csn, needs, commit: unacknowledged(self.durability, commit) }
+            }
+            Err(Stop::Unknown) => Committed::Unknown,
+            Err(_) => Committed::GivenUp,
         }
-        let committed = Committed::Done { needs: context.needs, commit: context.unacknowledged };
-        io.shared.commands.inline.fetch_add(self.commands, Ordering::Relaxed);
-        committed
     }
 }

@@ -4,13 +4,13 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fulgurite::Csn;
+use fulgurite::{Csn, Numbered};
 use fulgurite_resp::{Encoder, Event, Limits, Parser};
 use mio::net::TcpStream;
 
-use super::batch::{Batch, Committed};
+use super::batch::Batch;
 use super::output::Output;
-use super::whole::{At, Io, Whole, prefetch, run_whole};
+use super::whole::{Io, Joining, Whole, prefetch, run_whole};
 use crate::args::{Args, OwnedArgs};
 use crate::clients::Client;
 use crate::execute::Outcome;
@@ -19,7 +19,10 @@ use crate::shared::Shared;
 use crate::worker::{Finished, Task};
 
 /// How many commands of one connection run, and how many times it is read, before others have their turn.
-const STEPS_A_TURN: usize = 64;
+pub(super) const STEPS_A_TURN: usize = 64;
+
+/// A connection with a command for which a batch had to be given up joins none for so long, in milliseconds.
+const ALONE_MS: u64 = 1_000;
 
 /// An argument that is longer is collected apart from the input.
 const PIECES_FROM_BYTES: usize = 64 << 10;
@@ -35,6 +38,36 @@ pub(super) enum Next {
     Close,
 }
 
+/// A turn of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    /// How many steps are left.
+    pub steps: usize,
+    /// Whether other connections have theirs after it, in this round.
+    pub others_follow: bool,
+    /// A monotonic time.
+    pub now_ms: u64,
+}
+
+/// A command that ran: where its reply begins, how many bytes it had, and the token of its connection.
+struct At {
+    start: usize,
+    bytes: usize,
+    token: usize,
+}
+
+/// How a turn ended, or why it was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turned {
+    Ended(Next),
+    /// The batch has to be committed before it goes on.
+    EndsBatch,
+    /// The batch has to be given up.
+    FailsBatch,
+    /// The same, and the connection has to be closed.
+    Panicked,
+}
+
 /// A connection.
 pub(super) struct Connection {
     pub stream: TcpStream,
@@ -47,8 +80,12 @@ pub(super) struct Connection {
     /// What arrived, from the first byte on that is not consumed.
     input: Vec<u8>,
     consumed: usize,
+    /// Where its commands in a batch begin, which is not committed yet: from there on the input stays.
+    in_batch: Option<usize>,
     /// The commands up to here run by themselves: a batch of them was given up.
     alone_until: usize,
+    /// Until this monotonic time all do.
+    alone_until_ms: u64,
     /// What the commands up to here look up was prefetched.
     prefetched_until: usize,
     /// A command with large arguments that is arriving.
@@ -88,7 +125,9 @@ impl Connection {
             argument_bytes_max,
             input: Vec::new(),
             consumed: 0,
+            in_batch: None,
             alone_until: 0,
+            alone_until_ms: 0,
             prefetched_until: 0,
             large: None,
             paused: None,
@@ -162,16 +201,22 @@ impl Connection {
         self.is_closing |= session.has_quit;
     }
 
-    /// Runs commands, as many as a turn has, and reads what the socket has of more.
-    pub fn take_turn(&mut self, mut io: Io<'_, '_>, token: usize) -> Next {
+    /// Runs commands, as many as a turn has left, and reads what the socket has of more. Others have a turn after it or not.
+    pub fn take_turn<'s>(
+        &mut self,
+        mut io: Io<'s, '_>,
+        batch: &mut Option<Batch<'s>>,
+        token: usize,
+        turn: &mut Turn,
+    ) -> Turned {
         let argument_bytes_max = io.shared.settings.argument_bytes_max();
         if argument_bytes_max != self.argument_bytes_max {
             self.argument_bytes_max = argument_bytes_max;
             self.parser.set_limits(limits(argument_bytes_max));
         }
-        let next = self.take_steps(&mut io, token);
+        let turned = self.take_steps(&mut io, batch, token, turn);
         self.show();
-        next
+        turned
     }
 
     /// Shows its state to other threads.
@@ -183,66 +228,56 @@ impl Connection {
         self.client.unsent_bytes.store(self.output.unsent(), Relaxed);
     }
 
-    fn take_steps(&mut self, io: &mut Io<'_, '_>, token: usize) -> Next {
-        let mut batch = None;
-        for _ in 0..STEPS_A_TURN {
+    fn take_steps<'s>(
+        &mut self,
+        io: &mut Io<'s, '_>,
+        batch: &mut Option<Batch<'s>>,
+        token: usize,
+        turn: &mut Turn,
+    ) -> Turned {
+        while turn.steps > 0 {
+            turn.steps -= 1;
             if self.client.is_killed() {
-                return Next::Close;
+                return Turned::Ended(Next::Close);
             }
-            let ran = self.run_command(io, &mut batch, token);
-            if ran != Ran::Command
-                && let Some(batch) = batch.take()
-            {
-                match ran {
-                    Ran::Close => return Next::Close,
-                    Ran::BatchFails => self.give_up_batch(&batch),
-                    _ => {
-                        if !self.end_batch(batch, io) {
-                            return Next::Close;
-                        }
-                    }
-                }
-                continue;
-            }
-            match ran {
+            match self.run_command(io, batch, token, turn) {
                 Ran::Command => {}
-                Ran::BatchEnds | Ran::BatchFails => unreachable!("there is no batch"),
-                Ran::Event => return self.next(),
-                Ran::Close => return Next::Close,
-                Ran::Nothing if self.holds_too_much(io.shared) => return Next::Close,
+                Ran::BatchEnds => return Turned::EndsBatch,
+                Ran::BatchFails => return Turned::FailsBatch,
+                Ran::Panicked => return Turned::Panicked,
+                Ran::Event => return Turned::Ended(self.next()),
+                Ran::Close => return Turned::Ended(Next::Close),
+                Ran::Nothing if self.holds_too_much(io.shared) => return Turned::Ended(Next::Close),
                 Ran::Nothing => match self.read(io.buffer) {
                     Ok(true) => {}
-                    Ok(false) => return self.next(),
-                    Err(_) => return Next::Close,
+                    Ok(false) => return Turned::Ended(self.next()),
+                    Err(_) => return Turned::Ended(Next::Close),
                 },
             }
         }
-        let is_known = batch.is_none_or(|batch| self.end_batch(batch, io));
-        if is_known { Next::Turn } else { Next::Close }
+        Turned::Ended(Next::Turn)
     }
 
-    /// Commits a batch, and notes what its replies need. If it cannot be committed, its commands run again, each by itself. False if
-    /// whether it happened is unknown.
-    fn end_batch(&mut self, mut batch: Batch<'_>, io: &mut Io<'_, '_>) -> bool {
+    /// Whether commands of it are in the batch that goes on.
+    pub fn is_in_batch(&self) -> bool {
+        self.in_batch.is_some()
+    }
+
+    /// The batch is committed: notes what its replies need.
+    pub fn batch_is_committed(&mut self, csn: Csn, needs: Csn, commit: Option<Numbered>) {
         let session = self.session.as_mut().expect("no worker has it");
-        match batch.commit(io, session, &mut self.output.bytes) {
-            Committed::Unknown => return false,
-            Committed::GivenUp => self.give_up_batch(&batch),
-            Committed::Done { needs, commit } => {
-                if needs > Csn::ZERO && self.output.bytes.len() > batch.replies_at {
-                    self.output.hold(batch.replies_at, needs, commit);
-                }
-                self.drop_consumed();
-            }
-        }
-        true
+        session.own = session.own.max(csn);
+        self.output.batch_is_committed(needs, commit);
+        self.in_batch = None;
+        self.drop_consumed();
     }
 
-    /// Takes the commands of a batch back, of which nothing happened, with their replies.
-    fn give_up_batch(&mut self, batch: &Batch<'_>) {
-        self.output.bytes.truncate(batch.replies_at);
+    /// Nothing of the batch happened: takes its commands back, with their replies. They run again, each by itself.
+    pub fn give_up_batch(&mut self) {
+        let Some(input_at) = self.in_batch.take() else { return };
+        self.output.give_up_batch();
         self.alone_until = self.alone_until.max(self.consumed);
-        self.consumed = batch.input_at;
+        self.consumed = input_at;
         self.parser.restart();
     }
 
@@ -279,16 +314,23 @@ impl Connection {
             && self.output.unsent() < shared.config.unsent_bytes_max
     }
 
-    /// Runs the next command that has arrived, in the batch if there is one. What does not belong to that is left for later.
-    fn run_command<'s>(&mut self, io: &mut Io<'s, '_>, batch: &mut Option<Batch<'s>>, token: usize) -> Ran {
+    /// Runs the next command that has arrived, in the batch if it may join that.
+    fn run_command<'s>(
+        &mut self,
+        io: &mut Io<'s, '_>,
+        batch: &mut Option<Batch<'s>>,
+        token: usize,
+        turn: &Turn,
+    ) -> Ran {
         if !self.takes_commands(io.shared) {
             return Ran::Event;
         }
+        let is_member = self.in_batch.is_some();
         let Connection { parser, input, consumed, large, session, output, .. } = self;
         let ahead = &input[*consumed..];
         let parsed = match parser.parse(ahead) {
             Ok(parsed) => parsed,
-            Err(_) if batch.is_some() => return Ran::BatchEnds,
+            Err(_) if is_member => return Ran::BatchEnds,
             Err(error) => {
                 let protocol = session.as_ref().map(|session| session.protocol).unwrap_or_default();
                 Encoder::new(&mut output.bytes, protocol).error("ERR", &error.to_string());
@@ -297,13 +339,14 @@ impl Connection {
             }
         };
         let bytes = parsed.consumed_bytes;
-        if batch.is_some() && !matches!(parsed.event, Event::Command(_)) {
-            parser.restart();
-            return Ran::BatchEnds;
-        }
         let mut owned = None;
         let ran = match parsed.event {
             Event::Incomplete { .. } => Ran::Nothing,
+            // It is taken apart from the input, which has to stay.
+            Event::Arguments(_) | Event::Piece(_) | Event::End if is_member => {
+                parser.restart();
+                return Ran::BatchEnds;
+            }
             Event::Arguments(arguments) => {
                 let large = large.get_or_insert_default();
                 arguments.iter().for_each(|argument| large.push(argument));
@@ -324,10 +367,12 @@ impl Connection {
                 if has_more && *consumed >= self.prefetched_until {
                     self.prefetched_until = *consumed + prefetch(io.shared, session, ahead);
                 }
-                let begins = has_more && *consumed >= self.alone_until;
-                let at = At { start: *consumed, end: *consumed + bytes, begins };
-                let whole = run_whole(io, session, &mut output.bytes, batch, at, &Args::of(arguments));
-                return self.ran_whole(io, whole, bytes, token);
+                let may = *consumed >= self.alone_until && turn.now_ms >= self.alone_until_ms;
+                let begins = may && (has_more || turn.others_follow);
+                let joining = Joining { is_member, may, begins, bytes };
+                let start = output.bytes.len();
+                let whole = run_whole(io, session, &mut output.bytes, batch, joining, &Args::of(arguments));
+                return self.ran_whole(io, whole, At { start, bytes, token }, batch, turn);
             }
         };
         self.consume(bytes);
@@ -337,19 +382,38 @@ impl Connection {
         }
     }
 
-    /// A command of so many bytes ran.
-    fn ran_whole(&mut self, io: &Io<'_, '_>, whole: Whole, bytes: usize, token: usize) -> Ran {
+    /// A command ran.
+    fn ran_whole(
+        &mut self,
+        io: &Io<'_, '_>,
+        whole: Whole,
+        At { start, bytes, token }: At,
+        batch: &mut Option<Batch<'_>>,
+        turn: &Turn,
+    ) -> Ran {
         match whole {
             Whole::InBatch { is_last } => {
                 // The input stays until the batch is committed.
+                if self.in_batch.is_none() {
+                    self.in_batch = Some(self.consumed);
+                    self.output.begin_batch(start);
+                    batch.as_mut().expect("it ran in it").members.push(token);
+                }
                 self.consumed += bytes;
                 if is_last { Ran::BatchEnds } else { Ran::Command }
             }
-            Whole::BeforeEnd | Whole::Fails => {
+            Whole::BeforeEnd => Ran::BatchEnds,
+            Whole::AloneAfterEnd => {
                 self.alone_until = self.consumed + bytes;
-                if matches!(whole, Whole::Fails) { Ran::BatchFails } else { Ran::BatchEnds }
+                Ran::BatchEnds
             }
-            Whole::Alone { start, outcome } => {
+            Whole::Fails => {
+                self.alone_until = self.consumed + bytes;
+                self.alone_until_ms = turn.now_ms + ALONE_MS;
+                Ran::BatchFails
+            }
+            Whole::Panicked => Ran::Panicked,
+            Whole::Alone { outcome } => {
                 self.consume(bytes);
                 let session = self.session.take().expect("no worker has it");
                 self.note(start, outcome, &session);
@@ -383,7 +447,7 @@ impl Connection {
     }
 
     fn drop_consumed(&mut self) {
-        if self.consumed == self.input.len() {
+        if self.consumed == self.input.len() && self.in_batch.is_none() {
             // Thousands of connections may be idle: none of them keeps a buffer.
             self.input = Vec::new();
             (self.consumed, self.alone_until, self.prefetched_until) = (0, 0, 0);
@@ -395,7 +459,7 @@ impl Connection {
         if self.has_ended || !self.is_readable {
             return Ok(false);
         }
-        if self.consumed > 0 {
+        if self.consumed > 0 && self.in_batch.is_none() {
             self.input.drain(..self.consumed);
             self.alone_until = self.alone_until.saturating_sub(self.consumed);
             self.prefetched_until = self.prefetched_until.saturating_sub(self.consumed);
@@ -463,6 +527,8 @@ enum Ran {
     BatchEnds,
     /// The batch cannot be committed.
     BatchFails,
+    /// The same, and the connection has to be closed.
+    Panicked,
     /// The connection has to be closed.
     Close,
 }

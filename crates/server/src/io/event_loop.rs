@@ -1,7 +1,7 @@
 //! The event loop of an I/O thread.
 //!
-//! A round: take what happened, let each connection that can do something run its commands, then let go the replies whose commits are
-//! durable. While replies wait, and no connection has anything to do, the thread writes the log itself if few wait: one that
+//! A round: take what happened, let each connection that can do something run its commands, those that write together in a batch
+//! ([`super::batch`]), then let go the replies whose commits are durable. While replies wait, and no connection has anything to do, the thread writes the log itself if few wait: one that
 //! leads answers a lone client without a switch to another thread and back. With many it leaves that to the log's thread, and
 //! reads the next commands meanwhile.
 
@@ -18,7 +18,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 use super::activity::Activity;
-use super::connection::{Connection, Next};
+use super::batch::{Batch, Committed};
+use super::connection::{Connection, Next, STEPS_A_TURN, Turn, Turned};
 use super::deadlines::keep_alive;
 use super::inbox::{Inbox, Message, WAKE};
 use super::waiting::Waiting;
@@ -50,6 +51,15 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// How long a server that stops waits for replies.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A round of the event loop.
+struct Round<'s> {
+    shared: &'s Shared,
+    /// What the commands that write have in common, if there are several.
+    batch: Option<Batch<'s>>,
+    /// How many connections have their turn yet.
+    turns_left: usize,
+}
 
 /// An I/O thread.
 pub(crate) struct IoThread {
@@ -115,6 +125,7 @@ impl IoThread {
 
     /// Runs until the server stops.
     pub fn run(mut self) {
+        let shared = self.shared.clone();
         let mut events = Events::with_capacity(1_024);
         let mut stops_at = None;
         loop {
@@ -130,7 +141,7 @@ impl IoThread {
                 tracing::error!(%error, "an I/O thread ends: waiting for events failed");
                 return;
             }
-            self.round(&events);
+            self.round(&events, &shared);
             if self.shared.is_stopping.load(Ordering::SeqCst) {
                 let until = *stops_at.get_or_insert_with(|| self.begin_stop());
                 if self.is_done() || self.now() >= until {
@@ -140,27 +151,31 @@ impl IoThread {
         }
     }
 
-    fn round(&mut self, events: &Events) {
-        let now_ns = self.shared.env.clock().monotonic_ns();
+    fn round(&mut self, events: &Events, shared: &Shared) {
+        let now_ns = shared.env.clock().monotonic_ns();
         self.now_ms = now_ns / 1_000_000;
         self.activity.tick(now_ns);
         if std::mem::take(&mut self.accepts_again) {
             (0..self.listeners.len()).for_each(|index| self.accept(index));
         }
-        for token in std::mem::take(&mut self.turns) {
+        let turns = std::mem::take(&mut self.turns);
+        let mut round = Round { shared, batch: None, turns_left: turns.len() + events.iter().count() };
+        for token in turns {
+            round.turns_left -= 1;
             if let Some(connection) = &mut self.connections[token] {
                 connection.has_turn = false;
-                self.turn(token);
+                self.turn(token, &mut round);
             }
         }
         for event in events {
+            round.turns_left -= 1;
             match event.token() {
                 WAKE => {}
                 Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
                 Token(token) => {
                     if let Some(Some(connection)) = self.connections.get_mut(token) {
                         connection.note_ready(event.is_readable(), event.is_read_closed());
-                        self.turn(token);
+                        self.turn(token, &mut round);
                     }
                 }
             }
@@ -169,10 +184,11 @@ impl IoThread {
             match message {
                 Message::Look => {}
                 Message::Connection(stream) => self.add(stream),
-                Message::Finished(finished) => self.finish(finished),
+                Message::Finished(finished) => self.finish(finished, &mut round),
                 Message::Kill { token, id } => self.kill(token, id),
             }
         }
+        self.end_batch(&mut round);
         self.keep_deadlines();
         self.settle();
     }
@@ -254,7 +270,8 @@ impl IoThread {
         } else {
             self.connections[token] = Some(connection);
         }
-        self.turn(token);
+        // What it has sent already is no event.
+        self.after(token, Next::Turn);
     }
 
     pub(super) fn close(&mut self, token: usize) {
@@ -279,27 +296,86 @@ impl IoThread {
     // Commands.
 
     /// Lets a connection run its commands.
-    fn turn(&mut self, token: usize) {
+    fn turn<'s>(&mut self, token: usize, round: &mut Round<'s>) {
         let Some(connection) = &mut self.connections[token] else { return };
         self.activity.note(&mut connection.active_in);
         connection.client.active_ms.store(self.now_ms, Ordering::Relaxed);
-        let IoThread { shared, counts, buffer, number, .. } = self;
-        let io = Io { shared, counts, buffer, thread: *number };
-        let next = catch_unwind(AssertUnwindSafe(|| connection.take_turn(io, token))).unwrap_or_else(|_| {
-            tracing::error!("a commit panicked; its connection is closed");
-            Next::Close
-        });
-        self.after(token, next);
+        let others_follow = round.turns_left > 0;
+        let mut turn = Turn { steps: STEPS_A_TURN, others_follow, now_ms: self.now_ms };
+        loop {
+            let IoThread { connections, counts, buffer, number, .. } = self;
+            let Some(connection) = &mut connections[token] else { return };
+            let Round { shared, batch, .. } = round;
+            let io = Io { shared, counts, buffer, thread: *number };
+            let turned = catch_unwind(AssertUnwindSafe(|| connection.take_turn(io, batch, token, &mut turn)));
+            match turned {
+                Ok(Turned::Ended(next)) => return self.after(token, next),
+                Ok(Turned::EndsBatch) => self.end_batch(round),
+                Ok(Turned::FailsBatch) => self.give_up_batch(round),
+                Ok(Turned::Panicked) => {
+                    self.give_up_batch(round);
+                    return self.close(token);
+                }
+                Err(_) => {
+                    tracing::error!("an I/O thread panicked in the turn of a connection, which is closed");
+                    self.give_up_batch(round);
+                    return self.close(token);
+                }
+            }
+        }
     }
 
     /// A worker ran a command.
-    fn finish(&mut self, finished: Finished) {
+    fn finish(&mut self, finished: Finished, round: &mut Round<'_>) {
         let token = finished.token;
         let Some(connection) = &mut self.connections[token] else { return };
         if connection.finish(finished) {
-            self.turn(token);
+            self.turn(token, round);
         } else {
             self.close(token);
+        }
+    }
+
+    /// Commits the batch of the round, if there is one.
+    fn end_batch(&mut self, round: &mut Round<'_>) {
+        let Some(mut batch) = round.batch.take() else { return };
+        let committed = catch_unwind(AssertUnwindSafe(|| batch.commit(round.shared, &mut self.counts)))
+            .unwrap_or_else(|_| {
+                tracing::error!("a commit panicked; its connections are closed");
+                Committed::Unknown
+            });
+        match committed {
+            Committed::Done { csn, needs, commit } => {
+                self.each_member(
+                    batch,
+                    |connection| connection.batch_is_committed(csn, needs, commit),
+                    Next::Event,
+                );
+            }
+            Committed::GivenUp => self.each_member(batch, Connection::give_up_batch, Next::Turn),
+            Committed::Unknown => self.each_member(batch, |_| {}, Next::Close),
+        }
+    }
+
+    /// Gives the batch of the round up, if there is one: nothing of it happened.
+    fn give_up_batch(&mut self, round: &mut Round<'_>) {
+        if let Some(batch) = round.batch.take() {
+            self.each_member(batch, Connection::give_up_batch, Next::Turn);
+        }
+    }
+
+    /// A batch has ended: does `work` for each connection that has commands in it, and files it for what it needs next.
+    fn each_member(&mut self, mut batch: Batch<'_>, work: impl Fn(&mut Connection), next: Next) {
+        // A connection that was closed since is gone, and what has its token by now is in no batch.
+        let members = std::mem::take(&mut batch.members);
+        drop(batch);
+        for token in members {
+            if let Some(connection) = &mut self.connections[token]
+                && connection.is_in_batch()
+            {
+                work(connection);
+                self.after(token, next);
+            }
         }
     }
 

@@ -12,13 +12,16 @@ const KEPT_BYTES_MAX: usize = 4 << 10;
 ///
 /// **INV-SRV-1.** *No byte of a reply is sent before the commit that the reply needs is durable, nor before all replies in front of
 /// it.* [`Output::held`] has, in the order of the replies, the commit that each needs and where it ends; what has no entry needs
-/// none, or no other than the entry before it. [`Output::send`] sends up to the end of the reply before the first entry.
+/// none, or no other than the entry before it. [`Output::send`] sends up to the end of the reply before the first entry, and nothing of
+/// replies to commands of a batch that is not committed yet: those follow all others.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub bytes: Vec<u8>,
     /// How many of them are sent.
     sent: usize,
     held: VecDeque<Held>,
+    /// Where the replies begin whose commands are in a batch that goes on.
+    uncommitted_at: Option<usize>,
 }
 
 /// A reply that waits, with those after it.
@@ -36,6 +39,28 @@ impl Output {
     pub fn hold(&mut self, start: usize, needs: Csn, commit: Option<Numbered>) {
         if commit.is_some() || self.held.back().is_none_or(|before| before.needs < needs) {
             self.held.push_back(Held { needs, start, commit });
+        }
+    }
+
+    /// The replies from `start` on are to commands of a batch.
+    pub fn begin_batch(&mut self, start: usize) {
+        self.uncommitted_at = Some(start);
+    }
+
+    /// The batch is committed: its replies need a commit, and acknowledge one.
+    pub fn batch_is_committed(&mut self, needs: Csn, commit: Option<Numbered>) {
+        if let Some(start) = self.uncommitted_at.take()
+            && needs > Csn::ZERO
+            && self.bytes.len() > start
+        {
+            self.hold(start, needs, commit);
+        }
+    }
+
+    /// Nothing of the batch happened: takes its replies back.
+    pub fn give_up_batch(&mut self) {
+        if let Some(start) = self.uncommitted_at.take() {
+            self.bytes.truncate(start);
         }
     }
 
@@ -62,7 +87,8 @@ impl Output {
     }
 
     fn end(&self) -> usize {
-        self.held.front().map_or(self.bytes.len(), |held| held.start)
+        let uncommitted_at = self.uncommitted_at.unwrap_or(self.bytes.len());
+        self.held.front().map_or(uncommitted_at, |held| held.start)
     }
 
     /// Sends what may be sent, as far as the connection takes it. Returns whether it took all.
@@ -91,6 +117,7 @@ impl Output {
         } else if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
             self.held.iter_mut().for_each(|held| held.start -= self.sent);
+            self.uncommitted_at = self.uncommitted_at.map(|start| start - self.sent);
         } else {
             return;
         }
@@ -158,6 +185,28 @@ mod tests {
         output.release(Csn(7), |_| {});
         assert_eq!((sent(&mut output, &mut socket, 10), output.unsent()), ("ef".into(), 0));
         assert!(output.needs().is_none() && !output.is_ready());
+    }
+
+    #[test]
+    fn replies_of_a_batch_leave_once_its_commit_is_durable() {
+        let mut output = Output::default();
+        let mut socket = Socket { taken: Vec::new(), room: 0 };
+        reply(&mut output, &"a".repeat(300), 0);
+        output.begin_batch(300);
+        reply(&mut output, "bc", 0);
+        assert_eq!(sent(&mut output, &mut socket, 299).len(), 299);
+        assert_eq!(sent(&mut output, &mut socket, 9), "a");
+        assert!(!output.is_ready() && output.needs().is_none());
+        output.batch_is_committed(Csn(3), None);
+        assert!(!output.is_ready());
+        output.begin_batch(output.bytes.len());
+        reply(&mut output, "d", 0);
+        output.release(Csn(3), |_| {});
+        assert_eq!(sent(&mut output, &mut socket, 9), "bc");
+        output.give_up_batch();
+        assert_eq!((output.unsent(), output.is_ready()), (0, false));
+        reply(&mut output, "e", 0);
+        assert_eq!(sent(&mut output, &mut socket, 9), "e");
     }
 
     /// A reader that is slow, and never lets the buffer become empty.

@@ -25,13 +25,17 @@ pub(super) struct Io<'s, 'c> {
     pub thread: usize,
 }
 
-/// Where a command is in the input.
+/// How a command stands to batches.
 #[derive(Clone, Copy)]
-pub(super) struct At {
-    pub start: usize,
-    pub end: usize,
-    /// Whether a batch may begin with it.
+pub(super) struct Joining {
+    /// Whether commands of its connection are in the batch: it comes after them.
+    pub is_member: bool,
+    /// Whether it may run in one.
+    pub may: bool,
+    /// Whether others may follow it in one: if there is none, one begins.
     pub begins: bool,
+    /// How many bytes it has.
+    pub bytes: usize,
 }
 
 /// How a command ran.
@@ -40,16 +44,20 @@ pub(super) enum Whole {
     InBatch { is_last: bool },
     /// It did not: the batch ends before it.
     BeforeEnd,
+    /// It did not: the batch ends before it, and it runs by itself.
+    AloneAfterEnd,
     /// It did not: the batch has to be given up.
     Fails,
-    /// By itself; its reply begins at `start`.
-    Alone { start: usize, outcome: Outcome },
+    /// By itself.
+    Alone { outcome: Outcome },
     /// It did not, and a worker has to run it.
     ForWorker(OwnedArgs),
     /// It did not: commands are paused.
     Paused(OwnedArgs),
     /// Its connection has to be closed.
     Close,
+    /// In the batch, which has to be given up, and its connection to be closed.
+    Panicked,
 }
 
 /// Runs a command, and appends its reply to `out`.
@@ -58,22 +66,29 @@ pub(super) fn run_whole<'s>(
     session: &mut Session,
     out: &mut Vec<u8>,
     batch: &mut Option<Batch<'s>>,
-    at: At,
+    joining: Joining,
     args: &Args<'_>,
 ) -> Whole {
     let command = command::find(&args[0]);
-    let joins = command.filter(|command| joins_batch(io.shared, session, command, args));
-    if batch.is_none() && joins.is_some() && at.begins {
-        *batch = Batch::begin(io, session, out, at.start);
+    let joins = command.filter(|command| joining.may && joins_batch(io.shared, session, command, args));
+    let mut accepts = joining.is_member;
+    if batch.is_none() && joins.is_some() && joining.begins {
+        *batch = Batch::begin(io, session);
+        accepts = true;
     }
     if let Some(batch) = batch {
-        let Some(command) = joins else { return Whole::BeforeEnd };
-        return match batch.run(io, session, out, command, args) {
-            batch::Ran::Replied => Whole::InBatch { is_last: batch.is_full(at.end) },
-            batch::Ran::Ends => Whole::BeforeEnd,
-            batch::Ran::Fails => Whole::Fails,
-            batch::Ran::Panicked => Whole::Close,
-        };
+        match joins {
+            Some(command) if accepts || batch.accepts(io.shared, session) => {
+                return match batch.run(io, session, out, command, args, joining.bytes) {
+                    batch::Ran::Replied => Whole::InBatch { is_last: batch.is_full() },
+                    batch::Ran::Ends => Whole::AloneAfterEnd,
+                    batch::Ran::Fails => Whole::Fails,
+                    batch::Ran::Panicked => Whole::Panicked,
+                };
+            }
+            None if !joining.is_member && reads_beside(io.shared, session, command, batch) => {}
+            _ => return Whole::BeforeEnd,
+        }
     }
     if is_http(args) {
         tracing::warn!(
@@ -81,16 +96,18 @@ pub(super) fn run_whole<'s>(
         );
         return Whole::Close;
     }
-    let start = out.len();
     let outcome = match io.shared.config.dispatch {
         Dispatch::Queue => Outcome::Blocked,
-        Dispatch::Inline => execute(io.shared, session, command, args, out, false, io.counts),
+        Dispatch::Inline => {
+            let map = batch.as_ref().map(Batch::keyspaces);
+            execute(io.shared, session, command, args, out, false, io.counts, map)
+        }
     };
     match outcome {
         Outcome::Blocked => Whole::ForWorker(OwnedArgs::copy(args)),
         Outcome::Paused => Whole::Paused(OwnedArgs::copy(args)),
         Outcome::Close => Whole::Close,
-        Outcome::Replied { .. } => Whole::Alone { start, outcome },
+        Outcome::Replied { .. } => Whole::Alone { outcome },
     }
 }
 
@@ -103,6 +120,13 @@ fn joins_batch(shared: &Shared, session: &Session, command: &Command, args: &Arg
         && session.is_authenticated
         && session.multi.is_none()
         && session.replies == Replies::On
+}
+
+/// Whether a command may run while a batch of other connections goes on: it reads what is acknowledged, in the same keyspaces.
+fn reads_beside(shared: &Shared, session: &Session, command: Option<&Command>, batch: &Batch<'_>) -> bool {
+    command.is_some_and(|command| command.has_flag("readonly"))
+        && session.multi.is_none()
+        && batch.is_current(shared)
 }
 
 /// Has the processor load what the commands at the begin of the input will look up. Returns where the first command begins of which it
