@@ -1,40 +1,66 @@
 //! The arguments of a command: slices of the input, or of a copy that goes to a worker.
 
 use std::ops::{Index, RangeInclusive};
+use std::sync::Arc;
 
 use fulgurite_resp::{Arguments, parse_i64};
 use smallvec::SmallVec;
 
+use crate::arrivals::Arrival;
+use crate::model::Fragmented;
 use crate::stop::{ErrorReply, Result};
 
 /// The arguments of a command, its name included.
-pub(crate) struct Args<'a>(SmallVec<[&'a [u8]; 8]>);
+pub(crate) struct Args<'a> {
+    slices: SmallVec<[&'a [u8]; 8]>,
+    /// One of them that is stored already; its slice is empty.
+    arrival: Option<&'a Arrival>,
+}
+
+/// A string that a command writes.
+#[derive(Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Bytes(&'a [u8]),
+    /// It is stored in fragments, which nothing refers to yet.
+    Stored(Fragmented),
+}
 
 impl<'a> Args<'a> {
     pub fn of(arguments: Arguments<'a>) -> Args<'a> {
-        Args(arguments.iter().collect())
+        Args { slices: arguments.iter().collect(), arrival: None }
     }
 
     pub fn of_slices(slices: &[&'a [u8]]) -> Args<'a> {
-        Args(slices.into())
+        Args { slices: slices.into(), arrival: None }
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.slices.len()
     }
 
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
-        self.0.get(index).copied()
+        self.slices.get(index).copied()
+    }
+
+    /// The value that an argument is.
+    ///
+    /// # Errors
+    /// Why it could not be stored.
+    pub fn value(&self, index: usize) -> Result<Value<'a>> {
+        match self.arrival.filter(|arrival| arrival.argument == index) {
+            Some(arrival) => Ok(Value::Stored(arrival.stored()?)),
+            None => Ok(Value::Bytes(self.slices[index])),
+        }
     }
 
     /// The arguments from this index on.
     pub fn from(&self, index: usize) -> &[&'a [u8]] {
-        self.0.get(index..).unwrap_or_default()
+        self.slices.get(index..).unwrap_or_default()
     }
 
     /// Whether an argument is this word, in any case.
     pub fn is(&self, index: usize, word: &str) -> bool {
-        self.0.get(index).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
+        self.slices.get(index).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
     }
 }
 
@@ -42,7 +68,7 @@ impl Index<usize> for Args<'_> {
     type Output = [u8];
 
     fn index(&self, index: usize) -> &[u8] {
-        self.0[index]
+        self.slices[index]
     }
 }
 
@@ -63,15 +89,28 @@ pub(crate) struct OwnedArgs {
     bytes: Vec<u8>,
     /// Where each argument ends.
     ends: Vec<usize>,
+    /// One of them that is stored, and not in `bytes`.
+    pub arrival: Option<Arc<Arrival>>,
 }
 
 impl OwnedArgs {
     pub fn copy(args: &Args<'_>) -> OwnedArgs {
         let mut copy = OwnedArgs::default();
-        copy.bytes.reserve_exact(args.0.iter().map(|argument| argument.len()).sum());
+        copy.bytes.reserve_exact(args.slices.iter().map(|argument| argument.len()).sum());
         copy.ends.reserve_exact(args.len());
-        args.0.iter().for_each(|argument| copy.push(argument));
+        args.slices.iter().for_each(|argument| copy.push(argument));
         copy
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        Some(&self.bytes[start..end])
     }
 
     /// How many bytes they take.
@@ -96,6 +135,6 @@ impl OwnedArgs {
     pub fn args(&self) -> Args<'_> {
         let mut start = 0;
         let slice = |&end: &usize| &self.bytes[std::mem::replace(&mut start, end)..end];
-        Args(self.ends.iter().map(slice).collect())
+        Args { slices: self.ends.iter().map(slice).collect(), arrival: self.arrival.as_deref() }
     }
 }

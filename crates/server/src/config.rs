@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::StartError;
 
@@ -80,6 +81,9 @@ pub struct Config {
     pub password: Option<Password>,
     /// While so many bytes of replies of a connection are not sent yet, no command of it is read. Default 1 MiB.
     pub unsent_bytes_max: usize,
+    /// A connection that has a long reply, and takes so little of it in this time that no further piece of 256 KiB is read, is closed: its
+    /// snapshot keeps space of the database. Default 60 s.
+    pub reply_piece_timeout: Duration,
     /// How many bytes of a command that is arriving a connection may take; one with a longer command is closed. Default 1 GiB.
     pub query_bytes_max: usize,
     /// The longest argument of a command, in bytes. Default 512 MiB.
@@ -98,6 +102,7 @@ impl Default for Config {
             clients_max: 10_000,
             password: None,
             unsent_bytes_max: 1 << 20,
+            reply_piece_timeout: Duration::from_secs(60),
             query_bytes_max: 1 << 30,
             argument_bytes_max: 512 << 20,
         }
@@ -123,6 +128,7 @@ impl Config {
         at_least_one("unsent_bytes_max", self.unsent_bytes_max);
         at_least_one("argument_bytes_max", self.argument_bytes_max);
         at_least_one("query_bytes_max", self.query_bytes_max);
+        at_least_one("reply_piece_timeout in ms", self.reply_piece_timeout.as_millis() as usize);
         if self.password.is_none() {
             let open = self.bind.iter().filter(|address| !address.ip().is_loopback());
             violations.extend(open.map(|address| {

@@ -28,7 +28,7 @@ pub(crate) struct Context<'a> {
     pub needs: Csn,
     /// A commit at a level that does not wait, which waits for others even so: its reply acknowledges it.
     pub unacknowledged: Option<Numbered>,
-    out: &'a mut Vec<u8>,
+    pub(crate) out: &'a mut Vec<u8>,
     /// The transaction of `EXEC`, while its commands run.
     pub(crate) exec: Option<Box<Exec>>,
     /// The keyspace of each database for this command.

@@ -91,6 +91,7 @@ pub(crate) fn execute(
     count.fetch_add(1, Ordering::Relaxed);
     if matches!(session.replies, Replies::Off | Replies::Skip) {
         out.truncate(start);
+        session.long_reply = None;
     }
     session.replies = match session.replies {
         Replies::SkipNext => Replies::Skip,

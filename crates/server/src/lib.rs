@@ -33,6 +33,7 @@
 //! power cut could undo of commits that were to be durable.
 
 mod args;
+mod arrivals;
 mod clients;
 mod command;
 mod config;
@@ -44,6 +45,7 @@ mod execute;
 mod glob;
 mod io;
 mod locks;
+mod long_reply;
 mod model;
 mod pause;
 mod random;

@@ -170,17 +170,22 @@ impl Reclaimer<'_> {
         failure.map_or(Ok(taken), Err)
     }
 
-    /// Deletes rows of a collection, and with the last ones that of the garbage. Nothing refers to them, so nothing conflicts.
+    /// Deletes rows of a collection, and with the last ones that of the garbage. A value that arrived under its id may be taken by a command
+    /// meanwhile (INV-SRV-4).
     fn reclaim_content(&mut self, id: u64) -> Result<usize> {
         let tables = &self.shared.model.tables;
         let mut txn = self.begin()?;
+        let garbage = garbage_key(Garbage::Content(id));
+        if self.shared.arrivals.contains(id) || txn.get_for_update(&tables.garbage, &garbage)?.is_none() {
+            return Ok(0);
+        }
         let rows = self.shared.db.snapshot().range(&tables.content, content_bounds(id))?;
         let rows = rows.take(self.rows_max).map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
         for row in &rows {
             txn.delete(&tables.content, row)?;
         }
         if rows.len() < self.rows_max {
-            txn.delete(&tables.garbage, garbage_key(Garbage::Content(id)))?;
+            txn.delete(&tables.garbage, garbage)?;
         }
         self.commit(txn, [])?;
         self.shared.reclaimed.rows.fetch_add(rows.len() as u64, Relaxed);
@@ -227,5 +232,54 @@ impl Reclaimer<'_> {
         }
         self.shared.reclaimed.flushed_keys.fetch_add(taken as u64, Relaxed);
         Ok(taken + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite::env::SimEnv;
+    use fulgurite::{Database, Options};
+
+    use super::*;
+    use crate::arrivals::Arrival;
+    use crate::{Config, Server};
+
+    /// A value that arrived, and that a command takes between two looks of the reclaimer.
+    #[test]
+    fn a_value_that_arrives_or_was_taken_is_not_reclaimed() {
+        let db = Database::open_with(SimEnv::new(1), "/data", Options::default(), |_| {}).unwrap();
+        let config = Config { bind: vec![([127, 0, 0, 1], 0).into()], ..Config::default() };
+        let server = Server::start(db, config).unwrap();
+        let shared = server.shared();
+        let tables = &shared.model.tables;
+        let counts = Counts::load(&shared.db, tables, 1).unwrap().remove(0);
+        let mut reclaimer = Reclaimer { shared, counts, rows_max: 8, damaged: HashSet::new() };
+        let mut arrival = Arrival::new(2, &shared.arrivals);
+        arrival.store(shared, &[7; 100_000]);
+        let stored = arrival.stored().unwrap();
+        let fragments = || tables.content.range(content_bounds(stored.id)).unwrap().count();
+        assert_eq!((reclaimer.reclaim_content(stored.id).unwrap(), fragments()), (0, 7), "it arrives");
+        let mut txn = shared.db.begin();
+        let mut write = Write::new(&mut txn, &shared.model, true, 0, 0);
+        write.put_stored_text(b"k", None, stored, 0).unwrap();
+        // Its record of garbage was seen before, and is gone now.
+        let mut late = reclaimer.begin().unwrap();
+        assert!(
+            late.get_for_update(&tables.garbage, garbage_key(Garbage::Content(stored.id))).unwrap().is_some()
+        );
+        late.delete(&tables.content, b"row of it").unwrap();
+        txn.commit().unwrap();
+        drop(arrival);
+        assert!(matches!(reclaimer.commit(late, []), Err(Stop::Conflict)));
+        assert_eq!((reclaimer.reclaim_content(stored.id).unwrap(), fragments()), (0, 7), "it was taken");
+        let mut left = Arrival::new(2, &shared.arrivals);
+        left.store(shared, &[7; 100_000]);
+        let id = left.stored().unwrap().id;
+        drop(left);
+        while tables.garbage.range(..).unwrap().count() > 0 {
+            assert!(shared.sleep(AGAIN));
+        }
+        assert_eq!(tables.content.range(content_bounds(id)).unwrap().count(), 0, "it was left");
+        assert_eq!(fragments(), 7);
     }
 }

@@ -72,6 +72,8 @@ impl Server {
             locks: KeyLocks::new(),
             cursors: Cursors::new(env.random_u64()),
             reclaimed: Reclaimed::default(),
+            arrivals: Default::default(),
+            long_replies: Default::default(),
             queue: Queue::default(),
             inboxes: inboxes.into_iter().map(Arc::new).collect(),
             accepted: AtomicU64::new(0),
@@ -109,6 +111,11 @@ impl Server {
         let (shared, counts) = (server.shared.clone(), next_counts());
         server.workers.push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
         Ok(server)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The addresses on which it listens.

@@ -9,6 +9,7 @@ use fulgurite_resp::Protocol;
 use crate::args::OwnedArgs;
 use crate::clients::Client;
 use crate::command::find;
+use crate::long_reply::LongReply;
 
 /// How many databases there are: `SELECT` takes 0 to 15.
 pub(crate) const DATABASES: usize = 16;
@@ -76,6 +77,8 @@ pub(crate) struct Session {
     /// It sent `SHUTDOWN`.
     pub has_shut_down: bool,
     pub multi: Option<Multi>,
+    /// What is left of its last reply.
+    pub long_reply: Option<Box<LongReply>>,
     /// By database and key.
     pub watched: BTreeMap<(usize, Box<[u8]>), Watched>,
 }
@@ -93,6 +96,7 @@ impl Session {
             has_quit: false,
             has_shut_down: false,
             multi: None,
+            long_reply: None,
             watched: BTreeMap::new(),
         }
     }

@@ -10,6 +10,7 @@ use mio::net::TcpStream;
 use parking_lot::{Condvar, Mutex};
 
 use crate::Config;
+use crate::arrivals::Arrivals;
 use crate::clients::Clients;
 use crate::command::Directives;
 use crate::cursors::Cursors;
@@ -38,6 +39,10 @@ pub(crate) struct Shared {
     /// Those of `SCAN`.
     pub cursors: Cursors,
     pub reclaimed: Reclaimed,
+    /// The values that are stored while they arrive.
+    pub arrivals: Arc<Arrivals>,
+    /// One more handle than there are replies of which pieces are to come.
+    pub long_replies: Arc<()>,
     /// Commands that wait for a worker.
     pub queue: Queue,
     /// Those of the I/O threads.
@@ -83,6 +88,11 @@ impl Shared {
         if self.io_threads.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.last_open.lock().clear();
         }
+    }
+
+    /// How many replies there are of which pieces are to come.
+    pub fn long_replies(&self) -> usize {
+        Arc::strong_count(&self.long_replies) - 1
     }
 
     /// Has all I/O threads look around: something changed that they wait for.

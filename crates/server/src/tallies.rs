@@ -15,6 +15,8 @@ pub(crate) struct Tallies {
     pub inline: CachePadded<AtomicU64>,
     /// By workers.
     pub at_workers: CachePadded<AtomicU64>,
+    /// Replies that ended in the middle, as a piece could not be read: their connections were closed.
+    pub cut_replies: AtomicU64,
     handed_on: [AtomicU64; REASONS.len()],
 }
 
@@ -40,7 +42,7 @@ impl Tallies {
 
     /// Begins anew: `CONFIG RESETSTAT`.
     pub fn reset(&self) {
-        let all = [&*self.inline, &*self.at_workers].into_iter().chain(&self.handed_on);
+        let all = [&*self.inline, &*self.at_workers, &self.cut_replies].into_iter().chain(&self.handed_on);
         all.for_each(|count| count.store(0, Relaxed));
     }
 

@@ -1,28 +1,41 @@
 //! Workers: they run the commands that may wait.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
+use fulgurite::Csn;
 use parking_lot::{Condvar, Mutex};
 
 use crate::args::OwnedArgs;
 use crate::command::find;
 use crate::execute::{Outcome, execute};
-use crate::io::Message;
+use crate::io::{Message, Storing};
 use crate::model::Counts;
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// A command on its way to a worker.
+/// What a worker does for a connection.
+pub(crate) enum Work {
+    /// Runs a command.
+    Command(OwnedArgs),
+    /// Reads the next piece of its reply.
+    ReadPiece,
+    /// Stores what has arrived of a value.
+    Store(Box<Storing>),
+}
+
+/// Work on its way to a worker.
 pub(crate) struct Task {
     /// The I/O thread to which its connection belongs, and the connection's token there.
     pub thread: usize,
     pub token: usize,
     pub session: Box<Session>,
-    pub args: OwnedArgs,
+    pub work: Work,
 }
 
-/// A command that a worker ran.
+/// What a worker did.
 pub(crate) struct Finished {
     pub token: usize,
     pub session: Box<Session>,
@@ -30,9 +43,11 @@ pub(crate) struct Finished {
     pub outcome: Outcome,
     /// The command, if it was not run because commands are paused.
     pub paused: Option<OwnedArgs>,
+    /// The value that is arriving.
+    pub storing: Option<Box<Storing>>,
 }
 
-/// Commands that wait for a worker. Each connection has one at most.
+/// What waits for a worker. Each connection has one at most.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<(VecDeque<Task>, bool)>,
@@ -68,20 +83,68 @@ impl Queue {
 
 /// Runs tasks until the queue is closed.
 pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
-    while let Some(Task { thread, token, mut session, args }) = shared.queue.pop() {
+    while let Some(Task { thread, token, mut session, work }) = shared.queue.pop() {
         let mut reply = Vec::new();
-        let slices = args.args();
-        let command = find(&slices[0]);
-        let outcome =
-            match execute(shared, &mut session, command, &slices, &mut reply, true, &mut counts, None) {
-                Outcome::Blocked => {
-                    tracing::error!("a command would not wait on a worker; its connection is closed");
-                    Outcome::Close
-                }
-                outcome => outcome,
-            };
-        drop(slices);
-        let paused = (outcome == Outcome::Paused).then_some(args);
-        shared.inboxes[thread].send(Message::Finished(Finished { token, session, reply, outcome, paused }));
+        let (mut paused, mut storing) = (None, None);
+        let outcome = match work {
+            Work::Command(args) => {
+                let outcome = run_command(shared, &mut session, &args, &mut reply, &mut counts);
+                paused = (outcome == Outcome::Paused).then_some(args);
+                outcome
+            }
+            Work::ReadPiece => without_panic(|| read_piece(shared, &mut session, &mut reply)),
+            Work::Store(mut value) => {
+                let outcome = without_panic(|| {
+                    value.store(shared);
+                    DONE
+                });
+                storing = Some(value);
+                outcome
+            }
+        };
+        let finished = Finished { token, session, reply, outcome, paused, storing };
+        shared.inboxes[thread].send(Message::Finished(finished));
     }
+}
+
+/// Work that has no reply of its own, and needs no commit.
+const DONE: Outcome = Outcome::Replied { needs: Csn::ZERO, commit: None };
+
+fn run_command(
+    shared: &Shared,
+    session: &mut Session,
+    args: &OwnedArgs,
+    reply: &mut Vec<u8>,
+    counts: &mut Counts,
+) -> Outcome {
+    let slices = args.args();
+    match execute(shared, session, find(&slices[0]), &slices, reply, true, counts, None) {
+        Outcome::Blocked => {
+            tracing::error!("a command would not wait on a worker; its connection is closed");
+            Outcome::Close
+        }
+        outcome => outcome,
+    }
+}
+
+/// Reads the next piece of the reply of a session. If it cannot be read the connection is closed: the beginning of the reply is sent.
+fn read_piece(shared: &Shared, session: &mut Session, out: &mut Vec<u8>) -> Outcome {
+    let Some(reply) = &mut session.long_reply else { return DONE };
+    match reply.read_piece(&shared.model, session.protocol, out) {
+        Ok(true) => session.long_reply = None,
+        Ok(false) => {}
+        Err(stop) => {
+            shared.commands.cut_replies.fetch_add(1, Relaxed);
+            tracing::error!(?stop, "a reply ends in the middle: its connection is closed");
+            return Outcome::Close;
+        }
+    }
+    DONE
+}
+
+fn without_panic(work: impl FnOnce() -> Outcome) -> Outcome {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        tracing::error!("a worker panicked; the connection that it worked for is closed");
+        Outcome::Close
+    })
 }

@@ -1,14 +1,13 @@
 //! Hashes.
 
-use fulgurite::Value;
-use fulgurite_resp::{Protocol, format_i64, parse_f64, parse_i64};
+use fulgurite_resp::{Encoder, Protocol, format_i64, parse_f64, parse_i64};
 
 use super::random_members::{Choice, reply_one};
 use super::scan::scan_members;
 use super::strings::add_floats;
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::{Kind, Order, Section, row_name, section_bounds};
+use crate::model::{Collection, Kind, Section, Shown, row_name, section_bounds};
 use crate::stop::{ErrorReply, Result};
 
 pub(super) fn hset(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -112,40 +111,27 @@ pub(super) fn hexists(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> 
     Ok(())
 }
 
-/// All fields with their values.
-fn fields(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<(Value, Value)>> {
-    let found = context.read_collection(key, Kind::Hash, |view, hash| {
-        view.check_rows(hash.count)?;
-        view.rows(section_bounds(hash.id, Section::Members), Order::Forward, usize::MAX)
-    })?;
-    Ok(found.unwrap_or_default())
+/// Replies with all fields of a hash.
+fn reply_fields(
+    context: &mut Context<'_>,
+    key: &[u8],
+    shown: Shown,
+    header: fn(&mut Encoder<'_>, usize),
+) -> Result<()> {
+    let all = |hash: &Collection| (section_bounds(hash.id, Section::Members), hash.count);
+    context.reply_rows(key, Kind::Hash, shown, header, all)
 }
 
 pub(super) fn hgetall(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let fields = fields(context, &args[1])?;
-    let mut reply = context.reply();
-    reply.map(fields.len());
-    for (row, value) in &fields {
-        reply.bulk(row_name(row));
-        reply.bulk(value);
-    }
-    Ok(())
+    reply_fields(context, &args[1], Shown::NameAndValue, |reply, len| reply.map(len))
 }
 
 pub(super) fn hkeys(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let fields = fields(context, &args[1])?;
-    let mut reply = context.reply();
-    reply.array(fields.len());
-    fields.iter().for_each(|(row, _)| reply.bulk(row_name(row)));
-    Ok(())
+    reply_fields(context, &args[1], Shown::Name, |reply, len| reply.array(len))
 }
 
 pub(super) fn hvals(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let fields = fields(context, &args[1])?;
-    let mut reply = context.reply();
-    reply.array(fields.len());
-    fields.iter().for_each(|(_, value)| reply.bulk(value));
-    Ok(())
+    reply_fields(context, &args[1], Shown::Value, |reply, len| reply.array(len))
 }
 
 pub(super) fn hincrby(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {

@@ -3,10 +3,10 @@
 use fulgurite::Value;
 use fulgurite_resp::parse_i64;
 
-use super::list_rows::{self, End, element, elements, keep, pop, position_at, push, span};
+use super::list_rows::{self, End, bounds, element, keep, len, pop, position_at, push, span};
 use crate::args::{Args, parse_within};
 use crate::context::Context;
-use crate::model::{Kind, Order, Write, element_key};
+use crate::model::{Kind, Shown, Write, element_key};
 use crate::stop::{ErrorReply, Result};
 
 /// The integer that an argument is.
@@ -148,11 +148,16 @@ pub(super) fn lindex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 
 pub(super) fn lrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let (from, to) = (integer(&args[2])?, integer(&args[3])?);
-    let found = context.read_collection(&args[1], Kind::List, |view, list| {
-        elements(view, list, span(list, from, to), Order::Forward)
-    })?;
-    reply_values(context, &found.unwrap_or_default());
-    Ok(())
+    context.reply_rows(
+        &args[1],
+        Kind::List,
+        Shown::Value,
+        |reply, len| reply.array(len),
+        |list| {
+            let span = span(list, from, to);
+            (bounds(list.id, span.clone()), len(&span))
+        },
+    )
 }
 
 /// The index is looked at only if there is a list.

@@ -110,6 +110,15 @@ impl Command {
     }
 }
 
+/// The index of an argument with which a command does nothing but store it.
+pub(crate) fn stored_argument(command: &Command) -> Option<usize> {
+    match command.name {
+        "set" | "setnx" | "getset" => Some(2),
+        "setex" | "psetex" => Some(3),
+        _ => None,
+    }
+}
+
 /// Runs a command that was looked up by its first argument.
 pub(crate) fn run(
     context: &mut Context<'_>,

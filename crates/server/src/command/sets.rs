@@ -7,7 +7,7 @@ use super::scan::scan_members;
 use super::set_operations::{Operation, Results, row_in};
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::{Collection, Kind, Order, Section, View, Write, row_name, section_bounds};
+use crate::model::{Collection, Kind, Order, Section, Shown, View, Write, row_name, section_bounds};
 use crate::stop::{ErrorReply, Result};
 
 /// Adds a member; false if the set has it.
@@ -122,8 +122,13 @@ fn reply_set(context: &mut Context<'_>, rows: &[(Value, Value)]) -> Result<()> {
 }
 
 pub(super) fn smembers(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let rows = context.read_collection(&args[1], Kind::Set, all_members)?;
-    reply_set(context, &rows.unwrap_or_default())
+    context.reply_rows(
+        &args[1],
+        Kind::Set,
+        Shown::Name,
+        |reply, len| reply.set(len),
+        |set| (section_bounds(set.id, Section::Members), set.count),
+    )
 }
 
 /// `SPOP key [count]`

@@ -5,9 +5,9 @@ use std::ops::Range;
 use fulgurite_resp::{format_human_double, format_i64, parse_f64, parse_i64};
 
 use super::keys::{Deadline, deadline_at, deadline_of};
-use crate::args::Args;
+use crate::args::{Args, Value};
 use crate::context::Context;
-use crate::model::{Head, Old, Text, Write};
+use crate::model::{Head, Old, Outgoing, Text, View, Write};
 use crate::stop::{ErrorReply, Result, Stop};
 
 pub(super) fn get(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -15,19 +15,30 @@ pub(super) fn get(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     match found.as_ref().map(Old::whole_text).transpose()? {
         Some(Some(value)) => context.reply().bulk(value),
         Some(None) => {
-            let text = context.view(|view| view.text_of(&args[1]))?;
-            reply_text(context, text);
+            let in_pieces = context.takes_pieces();
+            let text = context.view(|view| {
+                let found = view.live(&args[1])?;
+                found.map(|old| whole_text(view, &old, in_pieces)).transpose()
+            })?;
+            return reply_text(context, text);
         }
         None => context.reply().null(),
     }
     Ok(())
 }
 
-fn reply_text(context: &mut Context<'_>, found: Option<Text>) {
+/// A whole string, to be sent.
+fn whole_text(view: &View<'_>, old: &Old, in_pieces: bool) -> Result<Outgoing> {
+    view.text_to_send(old, 0..usize::MAX, in_pieces)
+}
+
+fn reply_text(context: &mut Context<'_>, found: Option<Outgoing>) -> Result<()> {
     match found {
-        Some(text) => context.reply().bulk(&text),
+        Some(Outgoing::Whole(text)) => context.reply().bulk(&text),
+        Some(Outgoing::InPieces(text)) => return context.reply_long_text(text),
         None => context.reply().null(),
     }
+    Ok(())
 }
 
 /// When a value expires that a command writes.
@@ -83,21 +94,20 @@ impl SetOptions {
 
 pub(super) fn set(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let options = SetOptions::parse(context, args)?;
-    let (key, value) = (&args[1], &args[2]);
+    let (key, in_pieces) = (&args[1], context.takes_pieces());
     let (written, old) = context.write(|write| {
         let old = write.stored(key)?;
         let is_live = write.is_live(&old);
         let returned = old.as_ref().filter(|_| options.returns_old && is_live);
-        let returned = returned.map(|old| write.view().text(old)).transpose()?;
+        let returned = returned.map(|old| whole_text(&write.view(), old, in_pieces)).transpose()?;
         let writes = options.only_if.is_none_or(|exists| exists == is_live);
         if writes {
-            put(write, key, old.as_ref(), value, options.expiry)?;
+            put(write, key, old.as_ref(), args.value(2)?, options.expiry)?;
         }
         Ok((writes, returned))
     })?;
     if options.returns_old {
-        reply_text(context, old);
-        return Ok(());
+        return reply_text(context, old);
     }
     if written {
         context.ok()
@@ -108,7 +118,7 @@ pub(super) fn set(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 /// Writes a string. An expiry is kept only of a key that is live.
-fn put(write: &mut Write<'_>, key: &[u8], old: Option<&Old>, value: &[u8], expiry: Keeps) -> Result<()> {
+fn put(write: &mut Write<'_>, key: &[u8], old: Option<&Old>, value: Value<'_>, expiry: Keeps) -> Result<()> {
     let expires_at_ms = match expiry {
         Keeps::Until(ms) => ms,
         Keeps::Expiry => old
@@ -120,7 +130,10 @@ fn put(write: &mut Write<'_>, key: &[u8], old: Option<&Old>, value: &[u8], expir
         // It has expired already: the key is deleted.
         return old.map_or(Ok(()), |old| write.delete(key, old));
     }
-    write.put_text(key, old, value, expires_at_ms)
+    match value {
+        Value::Bytes(bytes) => write.put_text(key, old, bytes, expires_at_ms),
+        Value::Stored(stored) => write.put_stored_text(key, old, stored, expires_at_ms),
+    }
 }
 
 pub(super) fn setnx(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -129,7 +142,7 @@ pub(super) fn setnx(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         if write.is_live(&old) {
             return Ok(false);
         }
-        put(write, &args[1], old.as_ref(), &args[2], Keeps::Until(0))?;
+        put(write, &args[1], old.as_ref(), args.value(2)?, Keeps::Until(0))?;
         Ok(true)
     })?;
     context.reply().integer(written.into());
@@ -148,33 +161,33 @@ fn set_until(context: &mut Context<'_>, args: &Args<'_>, deadline: Deadline, nam
     let until_ms = deadline_of(context, name, &args[2], deadline)?;
     context.write(|write| {
         let old = write.stored(&args[1])?;
-        put(write, &args[1], old.as_ref(), &args[3], Keeps::Until(until_ms))
+        put(write, &args[1], old.as_ref(), args.value(3)?, Keeps::Until(until_ms))
     })?;
     context.ok()
 }
 
 pub(super) fn getset(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let in_pieces = context.takes_pieces();
     let old = context.write(|write| {
         let old = write.stored(&args[1])?;
         let live = old.as_ref().filter(|old| old.head.is_live(write.now_ms));
-        let text = live.map(|old| write.view().text(old)).transpose()?;
-        put(write, &args[1], old.as_ref(), &args[2], Keeps::Until(0))?;
+        let text = live.map(|old| whole_text(&write.view(), old, in_pieces)).transpose()?;
+        put(write, &args[1], old.as_ref(), args.value(2)?, Keeps::Until(0))?;
         Ok(text)
     })?;
-    reply_text(context, old);
-    Ok(())
+    reply_text(context, old)
 }
 
 pub(super) fn getdel(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    let in_pieces = context.takes_pieces();
     let old = context.write(|write| {
         let stored = write.stored(&args[1])?;
         let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(None) };
-        let text = write.view().text(&old)?;
+        let text = whole_text(&write.view(), &old, in_pieces)?;
         write.delete(&args[1], &old)?;
         Ok(Some(text))
     })?;
-    reply_text(context, old);
-    Ok(())
+    reply_text(context, old)
 }
 
 pub(super) fn getex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -184,11 +197,11 @@ pub(super) fn getex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         4 => Some(Deadline::of_option(args, 2).ok_or(ErrorReply::SYNTAX)?),
         _ => return Err(ErrorReply::SYNTAX.into()),
     };
-    let now_ms = context.now_ms;
+    let (now_ms, in_pieces) = (context.now_ms, context.takes_pieces());
     let old = context.write(|write| {
         let stored = write.stored(&args[1])?;
         let Some(old) = stored.filter(|old| old.head.is_live(write.now_ms)) else { return Ok(None) };
-        let text = write.view().text(&old)?;
+        let text = whole_text(&write.view(), &old, in_pieces)?;
         // The number counts only if there is a key.
         let expiry = deadline.map_or(Ok(0), |deadline| deadline_at(now_ms, "getex", &args[3], deadline))?;
         if expiry != 0 && expiry <= write.now_ms {
@@ -198,8 +211,7 @@ pub(super) fn getex(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         }
         Ok(Some(text))
     })?;
-    reply_text(context, old);
-    Ok(())
+    reply_text(context, old)
 }
 
 pub(super) fn strlen(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -221,7 +233,7 @@ pub(super) fn change<T>(
         let text = live.map(|old| write.view().text(old)).transpose()?;
         let (new, result) = change(text.as_deref())?;
         if let Some(new) = new {
-            put(write, key, old.as_ref(), &new, Keeps::Expiry)?;
+            put(write, key, old.as_ref(), Value::Bytes(&new), Keeps::Expiry)?;
         }
         Ok(result)
     })
@@ -266,12 +278,12 @@ pub(super) fn setrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()>
 pub(super) fn getrange(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let start = parse_i64(&args[2]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
     let end = parse_i64(&args[3]).ok_or(ErrorReply::NOT_AN_INTEGER)?;
+    let in_pieces = context.takes_pieces();
     let found = context.view(|view| {
-        let Some(old) = view.live(&args[1])? else { return Ok(Vec::new()) };
-        view.text_range(&old, range_of(old.text_len()?, start, end))
+        let Some(old) = view.live(&args[1])? else { return Ok(Outgoing::Whole(Text::Assembled(Vec::new()))) };
+        view.text_to_send(&old, range_of(old.text_len()?, start, end), in_pieces)
     })?;
-    context.reply().bulk(&found);
-    Ok(())
+    reply_text(context, Some(found))
 }
 
 /// The range from `start` to `end`, both counted from the end if they are below 0, and both included.
@@ -397,7 +409,7 @@ fn set_many(context: &mut Context<'_>, args: &Args<'_>, name: &str, only_absent:
         }
         for pair in args.from(1).chunks_exact(2) {
             let old = write.stored(pair[0])?;
-            put(write, pair[0], old.as_ref(), pair[1], Keeps::Until(0))?;
+            put(write, pair[0], old.as_ref(), Value::Bytes(pair[1]), Keeps::Until(0))?;
         }
         Ok(true)
     })

@@ -8,15 +8,17 @@ use fulgurite::{Csn, Numbered};
 use fulgurite_resp::{Encoder, Event, Limits, Parser};
 use mio::net::TcpStream;
 
+use super::arriving::Arriving;
 use super::batch::Batch;
 use super::output::Output;
 use super::whole::{Io, Joining, Whole, prefetch, run_whole};
 use crate::args::{Args, OwnedArgs};
 use crate::clients::Client;
 use crate::execute::Outcome;
+use crate::long_reply::UNSENT_BYTES_MAX;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::worker::{Finished, Task};
+use crate::worker::{Finished, Task, Work};
 
 /// How many commands of one connection run, and how many times it is read, before others have their turn.
 pub(super) const STEPS_A_TURN: usize = 64;
@@ -24,7 +26,7 @@ pub(super) const STEPS_A_TURN: usize = 64;
 /// A connection with a command for which a batch had to be given up joins none for so long, in milliseconds.
 const ALONE_MS: u64 = 1_000;
 
-/// An argument that is longer is collected apart from the input.
+/// An argument that is longer is taken out of the input piece by piece.
 const PIECES_FROM_BYTES: usize = 64 << 10;
 
 /// What a connection needs next.
@@ -89,7 +91,7 @@ pub(super) struct Connection {
     /// What the commands up to here look up was prefetched.
     prefetched_until: usize,
     /// A command with large arguments that is arriving.
-    large: Option<OwnedArgs>,
+    large: Option<Arriving>,
     /// A command that runs once commands are not paused any more.
     paused: Option<OwnedArgs>,
     pub output: Output,
@@ -109,6 +111,8 @@ pub(super) struct Connection {
     pub is_paused: bool,
     /// Since when it has more replies unsent than the soft limit: a monotonic time.
     pub over_soft_limit_ms: Option<u64>,
+    /// How many bytes of its last reply were not read yet when they were last looked at, and when that was: a monotonic time.
+    pub long_reply_left: Option<(usize, u64)>,
     /// When it sent a command last, by [`super::activity::Activity`].
     pub active_in: u64,
 }
@@ -140,6 +144,7 @@ impl Connection {
             has_turn: false,
             is_paused: false,
             over_soft_limit_ms: None,
+            long_reply_left: None,
             active_in: 0,
         }
     }
@@ -167,12 +172,15 @@ impl Connection {
 
     /// A worker ran its command. Returns false if the connection has to be closed.
     pub fn finish(&mut self, finished: Finished) -> bool {
-        let Finished { session, reply, outcome, paused, .. } = finished;
+        let Finished { session, reply, outcome, paused, storing, .. } = finished;
         let start = self.output.bytes.len();
         self.output.bytes.extend_from_slice(&reply);
         self.note(start, outcome, &session);
         self.session = Some(session);
         self.paused = paused;
+        if let Some(storing) = storing {
+            self.large.get_or_insert_default().go_on(storing);
+        }
         outcome != Outcome::Close && !self.client.is_killed()
     }
 
@@ -185,7 +193,20 @@ impl Connection {
     pub fn resume(&mut self, shared: &Shared, thread: usize, token: usize) {
         if let Some(args) = self.paused.take() {
             let session = self.session.take().expect("no worker has it");
-            shared.queue.push(Task { thread, token, session, args });
+            shared.queue.push(Task { thread, token, session, work: Work::Command(args) });
+        }
+    }
+
+    /// How many bytes of its last reply were not read yet. 0 while a worker reads some.
+    pub fn long_reply_left(&self) -> usize {
+        self.session.as_ref().and_then(|session| session.long_reply.as_ref()).map_or(0, |reply| reply.left())
+    }
+
+    /// Has a worker read the next piece of its last reply, if little is unsent.
+    pub fn continue_reply(&mut self, shared: &Shared, thread: usize, token: usize) {
+        let is_due = self.output.unsent() < UNSENT_BYTES_MAX;
+        if let Some(session) = self.session.take_if(|session| is_due && session.long_reply.is_some()) {
+            shared.queue.push(Task { thread, token, session, work: Work::ReadPiece });
         }
     }
 
@@ -297,11 +318,12 @@ impl Connection {
     /// How many bytes arrived that were not run yet.
     fn held_bytes(&self) -> usize {
         self.input.len()
-            + [&self.large, &self.paused].into_iter().flatten().map(OwnedArgs::bytes).sum::<usize>()
+            + self.large.as_ref().map_or(0, Arriving::bytes)
+            + self.paused.as_ref().map_or(0, OwnedArgs::bytes)
     }
 
     fn next(&self) -> Next {
-        let has_sent_all = self.output.unsent() == 0;
+        let has_sent_all = self.output.unsent() == 0 && self.long_reply_left() == 0;
         let is_done = self.is_closing || (self.has_ended && self.session.is_some() && self.paused.is_none());
         if is_done && has_sent_all && self.session.is_some() { Next::Close } else { Next::Event }
     }
@@ -309,7 +331,7 @@ impl Connection {
     /// Whether it may run commands now.
     fn takes_commands(&self, shared: &Shared) -> bool {
         !self.is_closing
-            && self.session.is_some()
+            && self.session.as_ref().is_some_and(|session| session.long_reply.is_none())
             && self.paused.is_none()
             && self.output.unsent() < shared.config.unsent_bytes_max
     }
@@ -339,7 +361,7 @@ impl Connection {
             }
         };
         let bytes = parsed.consumed_bytes;
-        let mut owned = None;
+        let mut work = None;
         let ran = match parsed.event {
             Event::Incomplete { .. } => Ran::Nothing,
             // It is taken apart from the input, which has to stay.
@@ -348,17 +370,17 @@ impl Connection {
                 return Ran::BatchEnds;
             }
             Event::Arguments(arguments) => {
-                let large = large.get_or_insert_default();
-                arguments.iter().for_each(|argument| large.push(argument));
+                large.get_or_insert_default().push(arguments);
                 Ran::Command
             }
             Event::Piece(piece) => {
                 let large = large.as_mut().expect("arguments come before their pieces");
-                large.push_piece(piece.bytes, piece.is_last());
+                let session = session.as_ref().expect("no worker has it");
+                work = large.push_piece(io.shared, session, piece).map(Work::Store);
                 Ran::Command
             }
             Event::End => {
-                owned = large.take();
+                work = large.take().map(|large| Work::Command(large.finish()));
                 Ran::Command
             }
             Event::Command(arguments) => {
@@ -376,8 +398,8 @@ impl Connection {
             }
         };
         self.consume(bytes);
-        match owned {
-            Some(args) => self.hand_on(io, args, token),
+        match work {
+            Some(work) => self.hand_on(io, work, token),
             None => ran,
         }
     }
@@ -422,7 +444,7 @@ impl Connection {
             }
             Whole::ForWorker(args) => {
                 self.consume(bytes);
-                self.hand_on(io, args, token)
+                self.hand_on(io, Work::Command(args), token)
             }
             Whole::Paused(args) => {
                 self.consume(bytes);
@@ -433,10 +455,10 @@ impl Connection {
         }
     }
 
-    /// Has a worker run a command.
-    fn hand_on(&mut self, io: &Io<'_, '_>, args: OwnedArgs, token: usize) -> Ran {
+    /// Has a worker do something.
+    fn hand_on(&mut self, io: &Io<'_, '_>, work: Work, token: usize) -> Ran {
         let session = self.session.take().expect("no worker has it");
-        io.shared.queue.push(Task { thread: io.thread, token, session, args });
+        io.shared.queue.push(Task { thread: io.thread, token, session, work });
         Ran::Event
     }
 

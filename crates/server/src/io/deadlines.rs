@@ -31,12 +31,17 @@ impl IoThread {
     /// How long the thread may wait for events.
     pub(super) fn until_deadline(&self) -> Option<Duration> {
         let look = Duration::from_millis(LOOK_MS);
-        let look = self.shared.settings.has_deadlines().then_some(look);
+        let look = self.has_deadlines().then_some(look);
         let pause = (!self.paused.is_empty()).then(|| {
             let remaining = self.shared.pause.remaining(self.shared.monotonic_ms());
             remaining.clamp(Duration::from_millis(1), PAUSE_LOOK)
         });
         look.into_iter().chain(pause).min()
+    }
+
+    /// Whether connections may be overdue, although nothing happens to them.
+    fn has_deadlines(&self) -> bool {
+        self.shared.settings.has_deadlines() || self.shared.long_replies() > 0
     }
 
     /// Does what is due.
@@ -49,7 +54,7 @@ impl IoThread {
                 }
             }
         }
-        if self.shared.settings.has_deadlines() && self.now_ms >= self.looked_ms + LOOK_MS {
+        if self.has_deadlines() && self.now_ms >= self.looked_ms + LOOK_MS {
             self.looked_ms = self.now_ms;
             for token in 0..self.connections.len() {
                 if self.is_overdue(token) {
@@ -60,12 +65,22 @@ impl IoThread {
         }
     }
 
-    /// Whether a connection is idle, or has too many replies, for longer than it may.
+    /// Whether a connection is idle, has too many replies, or does not take a long one, for longer than it may.
     fn is_overdue(&mut self, token: usize) -> bool {
         let settings = &self.shared.settings;
         let Some(connection) = &mut self.connections[token] else { return false };
         let limit = settings.output_limit();
-        let is_over = limit.soft_bytes > 0 && connection.output.unsent() > limit.soft_bytes;
+        let left = connection.long_reply_left();
+        connection.long_reply_left = Some(left).filter(|&left| left > 0).map(|left| {
+            connection.long_reply_left.filter(|(before, _)| *before == left).unwrap_or((left, self.now_ms))
+        });
+        let takes_long = |(_, since_ms)| {
+            u128::from(self.now_ms - since_ms) >= self.shared.config.reply_piece_timeout.as_millis()
+        };
+        if connection.long_reply_left.is_some_and(takes_long) {
+            return true;
+        }
+        let is_over = limit.soft_bytes > 0 && connection.output.unsent() + left > limit.soft_bytes;
         let since_ms = connection.over_soft_limit_ms.filter(|_| is_over).unwrap_or(self.now_ms);
         connection.over_soft_limit_ms = is_over.then_some(since_ms);
         if is_over && self.now_ms - since_ms >= limit.soft_s.saturating_mul(1_000) {

@@ -398,6 +398,7 @@ impl IoThread {
         if next == Next::Close {
             return self.close(token);
         }
+        connection.continue_reply(&self.shared, self.number, token);
         if connection.has_paused() && !connection.is_paused {
             connection.is_paused = true;
             self.paused.push(token);

@@ -1,6 +1,7 @@
 //! The I/O threads: each has an event loop and connections of its own.
 
 mod activity;
+mod arriving;
 mod batch;
 mod connection;
 mod deadlines;
@@ -10,5 +11,6 @@ mod output;
 mod waiting;
 mod whole;
 
+pub(crate) use arriving::Storing;
 pub(crate) use event_loop::IoThread;
 pub(crate) use inbox::{Inbox, Message};

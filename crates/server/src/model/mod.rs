@@ -5,6 +5,8 @@ mod counts;
 mod head;
 mod ids;
 mod keyspaces;
+mod long_rows;
+mod long_text;
 mod ranks;
 mod tables;
 mod text;
@@ -18,11 +20,13 @@ pub(crate) use content::{
 pub(crate) use counts::{Counted, Counts};
 pub(crate) use head::{Collection, Head, Kind};
 pub(crate) use keyspaces::{KeyspaceMap, Running};
+pub(crate) use long_rows::{LongRows, RowsToSend, Shown};
+pub(crate) use long_text::{LongText, Outgoing, PIECE_BYTES};
 pub(crate) use ranks::{Edge, Span, decode_member};
 pub(crate) use tables::{
     Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
 };
-pub(crate) use text::Text;
+pub(crate) use text::{FRAGMENT_BYTES, Fragmented, Text};
 pub(crate) use view::{INLINE_ROWS_MAX, Order, Source, View, damaged_row, row_name};
 pub(crate) use write::{Adds, DAMAGED, Old, Write};
 

@@ -13,7 +13,7 @@ use crate::stop::{ErrorReply, Result, Stop};
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 
 /// How long a fragment is.
-const FRAGMENT_BYTES: usize = 16 << 10;
+pub(crate) const FRAGMENT_BYTES: usize = 16 << 10;
 
 /// An I/O thread does not run commands with longer strings.
 pub(super) const INLINE_VALUE_BYTES_MAX: usize = 256 << 10;
@@ -87,7 +87,7 @@ impl Old {
         })
     }
 
-    fn fragmented(&self) -> Result<Fragmented> {
+    pub(super) fn fragmented(&self) -> Result<Fragmented> {
         Fragmented::decode(self.body()).ok_or_else(|| super::write::DAMAGED.into())
     }
 }
@@ -120,8 +120,16 @@ impl View<'_> {
         if !self.may_wait && range.len() > INLINE_VALUE_BYTES_MAX {
             return Err(Stop::Large);
         }
-        let id = old.fragmented()?.id;
-        let mut bytes = vec![0; range.len()];
+        let mut bytes = Vec::with_capacity(range.len());
+        self.push_fragments(old.fragmented()?.id, range, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Appends the bytes of a range, which is not empty, of a string in fragments.
+    pub fn push_fragments(&self, id: u64, range: Range<usize>, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        out.resize(start + range.len(), 0);
+        let bytes = &mut out[start..];
         let first = fragment_key(id, (range.start / FRAGMENT_BYTES) as u32);
         let last = fragment_key(id, ((range.end - 1) / FRAGMENT_BYTES) as u32);
         self.each_row(
@@ -138,8 +146,7 @@ impl View<'_> {
                 }
                 Ok(true)
             },
-        )?;
-        Ok(bytes)
+        )
     }
 }
 
@@ -159,11 +166,17 @@ impl Write<'_> {
             return Err(Stop::Large);
         }
         let id = self.model.new_id(self.may_wait)?;
-        for (number, fragment) in value.chunks(FRAGMENT_BYTES).enumerate() {
-            self.put_row(&fragment_key(id, number as u32), fragment)?;
-        }
+        self.put_fragments(id, 0, value)?;
         let fragmented = Fragmented { id, len: value.len() as u64 };
         self.put(key, old, Head { kind: Kind::FragmentedString, expires_at_ms }, &fragmented.encode())
+    }
+
+    /// Writes the fragments of a string whose bytes begin at an offset, that of a fragment.
+    pub fn put_fragments(&mut self, id: u64, offset: usize, bytes: &[u8]) -> Result<()> {
+        let first = (offset / FRAGMENT_BYTES) as u32;
+        (first..)
+            .zip(bytes.chunks(FRAGMENT_BYTES))
+            .try_for_each(|(number, fragment)| self.put_row(&fragment_key(id, number), fragment))
     }
 
     /// Writes bytes into the string of a key from an offset on, zeros between its end and that, and keeps its expiry. `old` is the key's
@@ -197,10 +210,7 @@ impl Write<'_> {
             (Some(old), None) => old.fragmented()?.id,
             (_, whole) => {
                 let id = self.model.new_id(self.may_wait)?;
-                let fragments = whole.unwrap_or_default().chunks(FRAGMENT_BYTES).enumerate();
-                for (number, fragment) in fragments {
-                    self.put_row(&fragment_key(id, number as u32), fragment)?;
-                }
+                self.put_fragments(id, 0, whole.unwrap_or_default())?;
                 id
             }
         };

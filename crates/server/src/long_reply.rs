@@ -1,0 +1,114 @@
+//! Replies that leave in pieces.
+//!
+//! **INV-SRV-5.** *All bytes of a reply that leaves in pieces are of one snapshot; each piece is verified before it leaves, and nothing
+//! else of the connection leaves between the first and the last.* A connection whose session has such a reply runs no command. When
+//! little of its output is unsent, a worker reads the next piece: so a reply takes two pieces of memory, however long it is,
+//! and a reader that takes nothing has nothing read. What a piece needs to be durable is what the header needs, before it (INV-SRV-1).
+
+use std::sync::Arc;
+
+use fulgurite_resp::{Encoder, Protocol};
+
+use crate::context::Context;
+use crate::model::{Bounds, Collection, Kind, LongRows, LongText, Model, PIECE_BYTES, RowsToSend, Shown};
+use crate::stop::Result;
+
+/// A connection with more unsent bytes gets no further piece.
+pub(crate) const UNSENT_BYTES_MAX: usize = PIECE_BYTES;
+
+/// What is left of a reply of which the beginning is in the output.
+#[derive(Clone, Debug)]
+pub(crate) struct LongReply {
+    content: Content,
+    /// Counts those that there are.
+    _counted: Arc<()>,
+}
+
+/// What the pieces are of.
+#[derive(Clone, Debug)]
+enum Content {
+    /// The bytes of a bulk string.
+    Text(LongText),
+    /// The elements of an aggregate.
+    Rows(LongRows),
+}
+
+impl LongReply {
+    /// How many bytes, or rows, are to come.
+    pub fn left(&self) -> usize {
+        match &self.content {
+            Content::Text(text) => text.left(),
+            Content::Rows(rows) => rows.left() as usize,
+        }
+    }
+
+    /// Appends the next piece. Returns whether it was the last one.
+    pub fn read_piece(&mut self, model: &Model, protocol: Protocol, out: &mut Vec<u8>) -> Result<bool> {
+        match &mut self.content {
+            Content::Text(text) => {
+                out.reserve_exact(text.left().min(PIECE_BYTES) + 2);
+                text.read_piece(model, out)?;
+                if text.left() == 0 {
+                    Encoder::new(out, protocol).crlf();
+                }
+            }
+            Content::Rows(rows) => rows.read_piece(model, protocol, out)?,
+        }
+        Ok(self.left() == 0)
+    }
+}
+
+impl Context<'_> {
+    /// Whether its reply may leave in pieces: that of a command of a transaction is one of many in the reply of `EXEC`.
+    pub fn takes_pieces(&self) -> bool {
+        !self.is_in_exec()
+    }
+
+    /// Replies with a string, the first piece of it at once.
+    pub fn reply_long_text(&mut self, text: LongText) -> Result<()> {
+        self.reply().bulk_header(text.left());
+        self.begin_long_reply(Content::Text(text))
+    }
+
+    /// Replies with rows of the collection of a key, in their order. `header` begins the reply, and gets how many there are.
+    pub fn reply_rows(
+        &mut self,
+        key: &[u8],
+        kind: Kind,
+        shown: Shown,
+        header: fn(&mut Encoder<'_>, usize),
+        range: impl Fn(&Collection) -> (Bounds, u64),
+    ) -> Result<()> {
+        let in_pieces = self.takes_pieces();
+        let found = self.read_collection(key, kind, |view, collection| {
+            let (bounds, count) = range(collection);
+            view.rows_to_send(bounds, count, shown, in_pieces)
+        })?;
+        match found {
+            Some(RowsToSend::InPieces(rows)) => {
+                header(&mut self.reply(), rows.left() as usize);
+                self.begin_long_reply(Content::Rows(rows))
+            }
+            Some(RowsToSend::All(rows)) => {
+                let mut reply = self.reply();
+                header(&mut reply, rows.len());
+                rows.iter().for_each(|(row, value)| shown.append(row, value, &mut reply));
+                Ok(())
+            }
+            None => {
+                header(&mut self.reply(), 0);
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends the first piece of a reply. The others follow it.
+    fn begin_long_reply(&mut self, content: Content) -> Result<()> {
+        let mut reply = LongReply { content, _counted: self.shared.long_replies.clone() };
+        let (model, protocol) = (self.model(), self.session.protocol);
+        if !reply.read_piece(model, protocol, self.out)? {
+            self.session.long_reply = Some(Box::new(reply));
+        }
+        Ok(())
+    }
+}

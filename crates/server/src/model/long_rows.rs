@@ -1,0 +1,105 @@
+//! Rows of a collection for a reply, which are read piece by piece if they are many.
+
+use std::ops::Bound;
+
+use fulgurite::{Snapshot, Value};
+use fulgurite_resp::{Encoder, Protocol};
+
+use super::content::Bounds;
+use super::long_text::PIECE_BYTES;
+use super::tables::{Model, TableKey};
+use super::view::{Order, Source, View, damaged_row, row_name};
+use crate::stop::Result;
+
+/// What a reply shows of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Name,
+    Value,
+    NameAndValue,
+}
+
+impl Shown {
+    pub fn append(self, row: &Value, value: &Value, reply: &mut Encoder<'_>) {
+        if self != Shown::Value {
+            reply.bulk(row_name(row));
+        }
+        if self != Shown::Name {
+            reply.bulk(value);
+        }
+    }
+}
+
+/// Rows for a reply.
+pub(crate) enum RowsToSend {
+    All(Vec<(Value, Value)>),
+    InPieces(LongRows),
+}
+
+/// Rows at one commit, in their order, which are read piece by piece. While it lives, the database keeps them.
+#[derive(Clone, Debug)]
+pub(crate) struct LongRows {
+    snapshot: Snapshot,
+    rest: Bounds,
+    /// How many there are in `rest`.
+    left: u64,
+    shown: Shown,
+}
+
+impl LongRows {
+    /// How many were not read yet.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Appends the next ones: so many that they have the length of a piece, but for the last one.
+    pub fn read_piece(&mut self, model: &Model, protocol: Protocol, out: &mut Vec<u8>) -> Result<()> {
+        let end = out.len() + PIECE_BYTES;
+        let source = Source::Snapshot(&self.snapshot);
+        let view = View { source, model, may_wait: true, now_ms: 0, keyspace: 0 };
+        let (mut left, mut last) = (self.left, TableKey::new());
+        view.each_row(self.rest.clone(), Order::Forward, usize::MAX, |row, value| {
+            self.shown.append(&row, &value, &mut Encoder::new(out, protocol));
+            left -= 1;
+            let goes_on = left > 0 && out.len() < end;
+            if !goes_on {
+                last = TableKey::from_slice(&row);
+            }
+            Ok(goes_on)
+        })?;
+        if left > 0 && out.len() < end {
+            let (Bound::Included(from) | Bound::Excluded(from)) = &self.rest.0 else {
+                return Err(damaged_row(b""));
+            };
+            return Err(damaged_row(from));
+        }
+        (self.left, self.rest.0) = (left, Bound::Excluded(last));
+        Ok(())
+    }
+}
+
+impl View<'_> {
+    /// The `count` rows between bounds, for a reply: read piece by piece if `in_pieces` says so.
+    pub fn rows_to_send(
+        &self,
+        bounds: Bounds,
+        count: u64,
+        shown: Shown,
+        in_pieces: bool,
+    ) -> Result<RowsToSend> {
+        self.check_rows(count)?;
+        match self.source {
+            Source::Snapshot(snapshot) if in_pieces && self.may_wait && count > 0 => {
+                let snapshot = snapshot.clone();
+                Ok(RowsToSend::InPieces(LongRows { snapshot, rest: bounds, left: count, shown }))
+            }
+            _ => {
+                let rows = self.rows(bounds, Order::Forward, usize::MAX)?;
+                if rows.len() as u64 == count {
+                    return Ok(RowsToSend::All(rows));
+                }
+                Err(damaged_row(rows.first().map_or(&[][..], |(row, _)| row)))
+            }
+        }
+    }
+}
