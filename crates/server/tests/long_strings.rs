@@ -7,22 +7,6 @@ use fulgurite_resp::Reply;
 use fulgurite_server::{Dispatch, Server};
 use support::*;
 
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.below(256) as u8).collect()
-    }
-}
-
 fn bulk(client: &mut Client, arguments: &[&[u8]]) -> Vec<u8> {
     client.send_arguments(arguments);
     match client.receive() {

@@ -7,18 +7,6 @@ use std::thread::scope;
 use fulgurite_resp::encode_command;
 use support::*;
 
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end
-    }
-}
-
 /// K is a key, V a value, others are themselves.
 const TEMPLATES: &[&str] = &[
     "SET K V",

@@ -1,7 +1,7 @@
 //! The commands that sequences are made of. A template is a command in which words of capital letters stand for others: those of its
 //! family, and those of [`common_word`].
 
-use super::Random;
+use super::support::Random;
 
 /// Commands that belong together.
 pub struct Family {
