@@ -51,10 +51,14 @@ impl Multi {
 pub(crate) struct Watched {
     /// The last write to it then.
     pub csn: Csn,
+    /// The newest commit that was visible then.
+    pub at: Csn,
     /// When it expires, in milliseconds; 0 if it does not, or did not exist.
     pub expires_at_ms: u64,
     /// The keyspace that its database had.
     pub keyspace: u32,
+    /// The version of the keyspaces.
+    pub version: u64,
     /// Whether it existed.
     pub exists: bool,
 }

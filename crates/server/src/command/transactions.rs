@@ -56,6 +56,7 @@ pub(super) fn watch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         return Err(ErrorReply::new("ERR", "WATCH inside MULTI is not allowed").into());
     }
     let (database, keyspace) = (context.session.database, context.keyspace());
+    let version = context.model().keyspaces.version_of(context.counts.stripe);
     // The connection's reads begin there from now on: one that did not see what is watched would miss a write before it.
     let at = context.shared.db.visible_csn();
     let mut watched = Vec::new();
@@ -64,7 +65,8 @@ pub(super) fn watch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         let found = context.find_at(&head_key(keyspace, key), at)?;
         let live = found.old.filter(|old| old.head.is_live(context.now_ms));
         let expires_at_ms = live.as_ref().map_or(0, |old| old.head.expires_at_ms);
-        let state = Watched { csn: found.csn, expires_at_ms, keyspace, exists: live.is_some() };
+        let exists = live.is_some();
+        let state = Watched { csn: found.csn, at, expires_at_ms, keyspace, version, exists };
         watched.push(((database, Box::from(*key)), state));
     }
     for (key, state) in watched {
@@ -93,8 +95,14 @@ fn has_changed(context: &mut Context<'_>, database: usize, key: &[u8], watched: 
         is_written || has_expired
     } else {
         let exists = found.old.is_some_and(|old| old.head.is_live(context.now_ms));
-        // Also one that did not exist, was written, and went with the keyspace.
-        watched.exists || exists || context.find_at(&head_key(watched.keyspace, key), at)?.csn != watched.csn
+        // Also one that did not exist, was written, and went with the keyspace, or was written in the other one and deleted. What
+        // happened in a keyspace between the two is not known.
+        let version = context.model().keyspaces.version_of(context.counts.stripe);
+        watched.exists
+            || exists
+            || version > watched.version + 2
+            || found.csn > watched.at
+            || context.find_at(&head_key(watched.keyspace, key), at)?.csn != watched.csn
     };
     if has_changed {
         context.needs = context.needs.max(found.needs);

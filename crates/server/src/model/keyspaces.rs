@@ -72,6 +72,11 @@ impl Keyspaces {
         }
     }
 
+    /// The version of the keyspaces that the command of a thread has: two more with each change.
+    pub fn version_of(&self, thread: u32) -> u64 {
+        self.running[thread as usize].load(SeqCst)
+    }
+
     pub fn current(&self) -> KeyspaceMap {
         self.map.each_ref().map(|keyspace| keyspace.load(SeqCst))
     }
