@@ -282,18 +282,16 @@ impl Maker<'_> {
             || is(0, &["CLIENT"]) && is(1, &["KILL", "PAUSE", "REPLY"])
     }
 
-    /// Valid frames, and the names of those that get a reply: to the first command that ends the connection.
-    fn commands(&mut self) -> (Vec<u8>, Vec<String>) {
+    /// Valid frames, to the first command that ends the connection.
+    fn commands(&mut self) -> (Vec<u8>, Vec<Command>) {
         let family = &FAMILIES[self.random.below(FAMILIES.len())];
-        let (mut bytes, mut names) = (Vec::new(), Vec::new());
-        for _ in 0..1 + self.random.below(40) {
-            let command = self.command(family);
-            encode_command(&mut bytes, &command);
-            if names.last().is_none_or(|name| name != "quit") {
-                names.push(String::from_utf8_lossy(&command[0]).to_lowercase());
-            }
+        let mut commands: Vec<_> = (0..1 + self.random.below(40)).map(|_| self.command(family)).collect();
+        if let Some(end) = commands.iter().position(|command| command[0].eq_ignore_ascii_case(b"quit")) {
+            commands.truncate(end + 1);
         }
-        (bytes, names)
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|command| encode_command(&mut bytes, command));
+        (bytes, commands)
     }
 
     /// Valid frames that were changed.
@@ -460,13 +458,13 @@ struct Tally {
 }
 
 impl Tally {
-    fn note(&mut self, names: &[String], replies: &[Reply]) {
-        for (name, reply) in names.iter().zip(replies) {
+    fn note(&mut self, commands: &[Command], replies: &[Reply]) {
+        for (command, reply) in commands.iter().zip(replies) {
             self.replies += 1;
             match reply {
                 Reply::Error(_) | Reply::BulkError(_) => self.errors += 1,
                 Reply::Simple(text) if text == b"QUEUED" => {}
-                _ => _ = self.taken.insert(name.clone()),
+                _ => _ = self.taken.insert(String::from_utf8_lossy(&command[0]).to_lowercase()),
             }
         }
     }
@@ -481,13 +479,14 @@ fn attempt(address: SocketAddr, table: &[Named], seed: u64, tally: &Mutex<Tally>
     random.next();
     match kind {
         0..4 => {
-            let (bytes, names) = maker.commands();
+            let (bytes, commands) = maker.commands();
             let found = replies(&send(address, &bytes, &mut random, None)?)?;
-            if found.len() != names.len() {
-                let last = found.last().map(text);
-                return Err(format!("{} replies of {}, the last: {last:?}", found.len(), names.len()));
+            if found.len() != commands.len() {
+                let ended_by =
+                    commands.get(found.len()).map(|command| command.join(&b' ').escape_ascii().to_string());
+                return Err(format!("{} replies of {}, then {ended_by:?}", found.len(), commands.len()));
             }
-            tally.lock().note(&names, &found);
+            tally.lock().note(&commands, &found);
         }
         4..7 => _ = send(address, &maker.changed(), &mut random, None)?,
         7 | 8 => _ = send(address, &maker.anything(), &mut random, None)?,

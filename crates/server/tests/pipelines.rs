@@ -3,6 +3,7 @@
 mod support;
 
 use std::thread::scope;
+use std::time::Duration;
 
 use fulgurite_resp::encode_command;
 use support::*;
@@ -246,4 +247,22 @@ fn clients_that_pipeline_to_the_same_keys_lose_nothing() {
     let counts = [0, 1, 2].map(|key| client.ask(&format!("GET {key}")));
     let sum: usize = counts.iter().map(|count| count.trim_matches('"').parse::<usize>().unwrap()).sum();
     assert_eq!(sum, CLIENTS * ROUNDS * COMMANDS);
+}
+
+/// The replies up to the end arrive, although the client has sent more after it, which is never read.
+#[test]
+fn what_follows_the_end_of_a_connection_costs_no_replies() {
+    let (_, _, server) = serve(config());
+    let value = "v".repeat(700_000);
+    assert_eq!(Client::connect(&server).ask(&format!("SET k {value}")), "OK");
+    for (end, last) in [("QUIT\r\n", "OK"), ("*x\r\n", "-ERR Protocol error: invalid multibulk length")] {
+        for _ in 0..20 {
+            let mut client = Client::connect(&server);
+            client.send(format!("GET k\r\n{end}{}", "PING\r\n".repeat(20_000)).as_bytes());
+            std::thread::park_timeout(Duration::from_millis(20));
+            assert_eq!(client.receive_text().len(), value.len() + 2);
+            assert_eq!(client.receive_text(), last);
+            assert_eq!(client.receive_text(), "closed");
+        }
+    }
 }

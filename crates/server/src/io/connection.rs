@@ -512,6 +512,17 @@ impl Connection {
         }
     }
 
+    /// Reads and drops what has arrived, before the socket is closed: one with unread input is reset, and replies on their way are lost.
+    pub fn drop_unread(&mut self, buffer: &mut [u8]) {
+        for _ in 0..STEPS_A_TURN {
+            match self.stream.read(buffer) {
+                Ok(len) if len > 0 => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
+    }
+
     /// Sends what may be sent. Returns what it needs next.
     pub fn send(&mut self) -> Next {
         let unsent = self.output.unsent();

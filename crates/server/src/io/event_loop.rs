@@ -283,6 +283,7 @@ impl IoThread {
         }
         let Some(mut connection) = self.connections[token].take() else { return };
         _ = self.poll.registry().deregister(&mut connection.stream);
+        connection.drop_unread(&mut self.buffer);
         self.turns.retain(|other| *other != token);
         self.paused.retain(|other| *other != token);
         self.free.push(token);
