@@ -267,6 +267,15 @@ impl<'a> Context<'a> {
         write
     }
 
+    /// The command has the locks of its keys, and nothing has happened yet. A transaction that had them may have changed the keyspaces: what
+    /// it wrote before to the former ones is not to be seen without that.
+    pub fn begin_with_locks(&mut self) {
+        let keyspaces = &self.shared.model.keyspaces;
+        if !keyspaces.is_current(self.counts.stripe) {
+            self.keyspaces = keyspaces.begin_again(self.counts.stripe);
+        }
+    }
+
     /// The command runs again. A key that it read live may have expired since.
     pub fn begin_again(&mut self) {
         if self.may_wait {

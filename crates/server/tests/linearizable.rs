@@ -20,19 +20,43 @@ use rounds::{Rounds, Tally};
 /// Many keys, each checked by itself.
 fn single_keys() -> Mix {
     let keys = &["n0", "n1", "s0", "s1", "l0", "h0", "t0", "z0"];
-    Mix { keys, clients: 6, operations: 60, pipeline: 4, has_transactions: false, levels: vec![] }
+    Mix {
+        keys,
+        clients: 6,
+        operations: 60,
+        pipeline: 4,
+        has_transactions: false,
+        flushes_in_exec: false,
+        levels: vec![],
+    }
 }
 
 /// Transactions and commands of several keys, and of few keys in all.
 fn transactions() -> Mix {
     let keys = &["n0", "n1", "s0", "l0", "l1", "t0", "t1", "t2"];
-    Mix { keys, clients: 4, operations: 25, pipeline: 3, has_transactions: true, levels: vec![] }
+    Mix {
+        keys,
+        clients: 4,
+        operations: 25,
+        pipeline: 3,
+        has_transactions: true,
+        flushes_in_exec: false,
+        levels: vec![],
+    }
 }
 
 /// Few sets, and what is stored of several: write skew.
 fn sets() -> Mix {
     let keys = &["t0", "t1", "t2", "n0"];
-    Mix { keys, clients: 3, operations: 40, pipeline: 1, has_transactions: true, levels: vec![] }
+    Mix {
+        keys,
+        clients: 3,
+        operations: 40,
+        pipeline: 1,
+        has_transactions: true,
+        flushes_in_exec: false,
+        levels: vec![],
+    }
 }
 
 /// The same with a client whose commits a crash may take back, or two.
@@ -75,6 +99,18 @@ fn only_crashes_lose_and_only_what_was_not_synchronous() {
     println!("{tally:?}");
     let tally = run(mixed(&["none", "async 5", "none"]), 5, 2);
     println!("{tally:?}");
+}
+
+/// Fails after a minute or so: what such a transaction wrote to the former keyspace is seen between its commit and the moment from which
+/// commands use the new one (docs/server.md, Plan).
+#[test]
+#[ignore = "known to fail; docs/testing.md has the command"]
+fn transactions_that_flush_are_isolated() {
+    let mix = Mix { flushes_in_exec: true, ..transactions() };
+    println!(
+        "{:?}",
+        run(mix, variable("FULGURITE_HISTORY_SEED", 1), variable("FULGURITE_HISTORY_SECONDS", 60))
+    );
 }
 
 fn variable(name: &str, default: u64) -> u64 {

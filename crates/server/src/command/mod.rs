@@ -188,7 +188,10 @@ fn run_checked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) ->
     }
     // `EXEC` has the locks of all its commands.
     let _locks = if command.has_flag("write") && !context.is_in_exec() {
-        context.shared.locks.lock(context.session.database, command.keys_of(args), context.may_wait)?
+        let keys = command.keys_of(args);
+        let locks = context.shared.locks.lock(context.session.database, keys, context.may_wait)?;
+        context.begin_with_locks();
+        locks
     } else {
         Default::default()
     };

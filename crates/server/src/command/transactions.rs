@@ -141,6 +141,7 @@ const ATTEMPTS_MAX: u32 = 3;
 
 fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
     let _locks = lock_keys(context, multi)?;
+    context.begin_with_locks();
     if context.shared.pause.holds(|| multi.writes(), || context.shared.monotonic_ms()) {
         return Err(Stop::Paused);
     }

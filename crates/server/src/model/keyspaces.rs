@@ -72,6 +72,11 @@ impl Keyspaces {
         }
     }
 
+    /// Whether the command of a thread has the keyspaces that databases have now.
+    pub fn is_current(&self, thread: u32) -> bool {
+        self.version_of(thread) == self.version.load(SeqCst)
+    }
+
     /// The version of the keyspaces that the command of a thread has: two more with each change.
     pub fn version_of(&self, thread: u32) -> u64 {
         self.running[thread as usize].load(SeqCst)

@@ -34,6 +34,8 @@ pub struct Mix {
     pub pipeline: usize,
     /// Whether there are commands of several keys, and transactions.
     pub has_transactions: bool,
+    /// Whether transactions flush the database, too.
+    pub flushes_in_exec: bool,
     /// The level of the commits of each client; the others are at `sync`.
     pub levels: Vec<&'static str>,
 }
@@ -249,6 +251,7 @@ impl<'a> Recorder<'a> {
     fn any(&mut self, mix: &Mix) -> Command {
         match self.random.below(20) {
             0..7 => self.several(mix),
+            7 if mix.flushes_in_exec && self.random.below(4) == 0 => command("FLUSHDB"),
             _ => self.single(mix),
         }
     }
