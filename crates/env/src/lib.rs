@@ -48,6 +48,15 @@ pub struct ProcessMemory {
     pub freed_bytes: Option<u64>,
 }
 
+/// How often threads of a process gave a processor up, since it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextSwitches {
+    /// To wait for something.
+    pub voluntary: u64,
+    /// Because others had their turn.
+    pub involuntary: u64,
+}
+
 /// The outside world: one value, passed down by the opener of a database.
 pub trait Env: fmt::Debug + Send + Sync + 'static {
     /// Files and directories.
@@ -62,6 +71,10 @@ pub trait Env: fmt::Debug + Send + Sync + 'static {
     }
     /// The memory that this process has, if that is known.
     fn process_memory(&self) -> Option<ProcessMemory> {
+        None
+    }
+    /// The context switches of this process, if they are known.
+    fn context_switches(&self) -> Option<ContextSwitches> {
         None
     }
     /// Has the allocator give memory back to the operating system that the program has freed, if more than `resident` bytes of its

@@ -22,6 +22,7 @@
 
 use std::time::SystemTime;
 
+use fulgurite_index::table::Newest;
 use fulgurite_index::{Io, Version};
 use fulgurite_types::{Csn, hash_key};
 
@@ -47,12 +48,23 @@ pub struct Found {
     /// durable, or was acknowledged at a level that does not wait for durability. Never above `csn`, nor above the newest
     /// commit that waits for durability. [`Database::wait_durable`](crate::Database::wait_durable) waits for it.
     pub needs: Csn,
+    /// Whether a memtable had the key's newest version; else the base had it, or there is none.
+    pub in_memtables: bool,
 }
 
 /// The last write to a key, and the version if it may be live.
 struct LastWrite {
     csn: Csn,
+    in_memtables: bool,
     version: Option<Version>,
+}
+
+impl LastWrite {
+    /// For a reader at `now_ms`.
+    fn of(newest: Newest, now_ms: u64) -> LastWrite {
+        let in_memtables = newest.in_memtables;
+        LastWrite { csn: newest.csn(), in_memtables, version: newest.seen(now_ms) }
+    }
 }
 
 impl Table {
@@ -143,10 +155,10 @@ impl Table {
     }
 
     fn found(&self, last: LastWrite, value: impl FnOnce(Version) -> Result<Value>) -> Result<Found> {
-        let LastWrite { csn, version } = last;
+        let LastWrite { csn, in_memtables, version } = last;
         let needs = self.engine.needs(csn);
         let expires_at = version.as_ref().and_then(|version| moment_of(version.expires_at_ms));
-        Ok(Found { value: version.map(value).transpose()?, expires_at, csn, needs })
+        Ok(Found { value: version.map(value).transpose()?, expires_at, csn, needs, in_memtables })
     }
 
     /// The last write to a key. Asks a snapshot if the newest version does not settle the read (INV-TXN-14).
@@ -161,14 +173,14 @@ impl Table {
         hooks.reached("read CSN taken");
         let newest = self.state.index.find_newest(key, hash, at, io).or_error()?;
         hooks.reached("newest version found");
-        let last = LastWrite { csn: newest.csn(), version: newest.seen(0) };
+        let last = LastWrite::of(newest, 0);
         if reads.needs_no_snapshot(last.version.as_ref(), at) {
             return Ok(last);
         }
         let snapshot = reads.snapshot(read_csn);
         self.state.check_seen(snapshot.csn)?;
         let newest = self.state.index.find(key, hash, snapshot.csn, io).or_error()?;
-        Ok(LastWrite { csn: newest.csn(), version: newest.seen(snapshot.now_ms) })
+        Ok(LastWrite::of(newest, snapshot.now_ms))
     }
 
     /// The number of the newest visible commit that wrote `key`: that put it, deleted it, or deleted a range with it.
@@ -346,7 +358,7 @@ impl Database {
 
 impl Engine {
     /// Waits until `own` is visible, or fails if the caller does not wait. Returns it, or the newest commit if it is above that.
-    fn see(&self, own: Csn, io: Io) -> Result<Csn> {
+    pub fn see(&self, own: Csn, io: Io) -> Result<Csn> {
         let own = own.min(self.pipeline.newest());
         if own > self.pipeline.visible() {
             if io == Io::MemoryOnly {

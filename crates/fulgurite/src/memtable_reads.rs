@@ -1,13 +1,15 @@
 //! Reads of the memtables alone, and of their filters alone: the check that NIOSIT (Xiao and others, 2017) makes on the thread that
 //! does a server's network input, before it hands a read on to the part of the data that seldom changes.
 
+use fulgurite_index::Io;
+use fulgurite_index::table::Recent;
 use fulgurite_types::{Csn, hash_key};
 
 use crate::engine::Engine;
 use crate::write_set::check_key;
-use crate::{Result, Table, Value};
+use crate::{Error, Result, Table, Value};
 
-/// What the memtables of a table know of a key: [`Table::memtable_get`].
+/// What the memtables of a table know of a key: [`Table::memtable_read_at`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemtableRead {
@@ -44,57 +46,86 @@ pub struct MemtableFilter {
 }
 
 impl Table {
-    /// What the memtables know of `key`, at the commits that [`Table::get`] sees: the base is not asked, so this never reads
-    /// from disk, and costs some hundred nanoseconds at most. Where few keys were written lately, it mostly finds
-    /// [`InMemtables::RuledOut`].
+    /// What the memtables know of `key`, at the commits that [`Table::read_at`] sees: all that [`Table::get`] sees, and all up to `at`.
+    /// The base is not asked, so this costs some hundred nanoseconds at most; only a value that was written ahead may have to be read
+    /// from disk. Where few keys were written lately, it mostly finds [`InMemtables::RuledOut`].
     ///
     /// # Errors
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock) with [`Missing::Value`](crate::Missing::Value) for a value that was
-    /// written ahead and is not in memory, and those of [`Table::get`].
+    /// Those of [`Table::read_at`].
     ///
     /// ```
     /// # fn main() -> fulgurite::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
-    /// use fulgurite::InMemtables;
+    /// use fulgurite::{Csn, InMemtables};
     ///
     /// let users = db.table("users")?;
     /// let written = users.put("alice", "1")?;
-    /// let read = users.memtable_get("alice")?;
+    /// let read = users.memtable_read_at("alice", Csn::ZERO)?;
     /// assert!(matches!(read.found, InMemtables::Value(value) if value == "1"));
     /// assert!(read.complete_to >= written.csn);
     /// db.checkpoint()?;                                   // merges it into the base
-    /// assert!(matches!(users.memtable_get("alice")?.found, InMemtables::RuledOut));
+    /// assert!(matches!(users.memtable_read_at("alice", Csn::ZERO)?.found, InMemtables::RuledOut));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn memtable_get(&self, key: impl AsRef<[u8]>) -> Result<MemtableRead> {
-        self.memtable_get_bytes(key.as_ref())
+    pub fn memtable_read_at(&self, key: impl AsRef<[u8]>, at: Csn) -> Result<MemtableRead> {
+        let key = key.as_ref();
+        match self.memtable_read_bytes_at(key, at, Io::MemoryOnly) {
+            Err(Error::WouldBlock(_)) => {
+                let _read = self.engine.disk_reads.begin();
+                self.memtable_read_bytes_at(key, at, Io::Allowed)
+            }
+            read => read,
+        }
     }
 
-    fn memtable_get_bytes(&self, key: &[u8]) -> Result<MemtableRead> {
+    /// Like [`Table::memtable_read_at`], but [`Error::WouldBlock`] instead of a read from disk, or of a wait.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] with [`Missing::Value`](crate::Missing::Value) for a value that was written ahead and is not in memory, or
+    /// with [`Missing::Order`](crate::Missing::Order) if `at` is not visible yet; and those of [`Table::get`].
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// use fulgurite::{Csn, InMemtables};
+    ///
+    /// let users = db.table("users")?;
+    /// assert!(matches!(users.try_memtable_read_at("alice", Csn::ZERO)?.found, InMemtables::RuledOut));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_memtable_read_at(&self, key: impl AsRef<[u8]>, at: Csn) -> Result<MemtableRead> {
+        self.memtable_read_bytes_at(key.as_ref(), at, Io::MemoryOnly)
+    }
+
+    fn memtable_read_bytes_at(&self, key: &[u8], own: Csn, io: Io) -> Result<MemtableRead> {
         check_key(key)?;
         self.engine.check_open()?;
         self.engine.counters.gets.count();
         let hash = hash_key(self.state.id, key);
         let Engine { pipeline, reads, .. } = &**self.engine.engine();
-        let at = pipeline.read_csn();
+        let own = self.engine.see(own, io)?;
+        let read_csn = || pipeline.read_csn().max(own.min(pipeline.visible()));
+        let at = read_csn();
         self.state.check_seen(at)?;
         let recent = self.state.index.find_recent(key, hash, at);
         if let Some(version) = &recent.newest.version
             && !reads.needs_no_snapshot(Some(version), at)
         {
             // It has expired, but may have had a successor before (INV-TXN-14).
-            let snapshot = reads.snapshot(|| pipeline.read_csn());
+            let snapshot = reads.snapshot(read_csn);
             self.state.check_seen(snapshot.csn)?;
             let recent = self.state.index.find_recent(key, hash, snapshot.csn);
-            return self.judge(recent, snapshot.now_ms);
+            return self.judge(key, recent, snapshot.now_ms, io);
         }
-        self.judge(recent, 0)
+        self.judge(key, recent, 0, io)
     }
 
     /// What a reader at `now_ms` finds.
-    fn judge(&self, recent: fulgurite_index::table::Recent, now_ms: u64) -> Result<MemtableRead> {
+    fn judge(&self, key: &[u8], recent: Recent, now_ms: u64, io: Io) -> Result<MemtableRead> {
         let complete_to = recent.at;
         if !recent.is_settled() {
             let found = if recent.ruled_out { InMemtables::RuledOut } else { InMemtables::Absent };
@@ -102,7 +133,10 @@ impl Table {
         }
         let needs = self.engine.needs(recent.newest.csn());
         let found = match recent.newest.seen(now_ms) {
-            Some(version) => InMemtables::Value(self.engine.values.resident(version)?),
+            Some(version) if io == Io::MemoryOnly => {
+                InMemtables::Value(self.engine.values.resident(version)?)
+            }
+            Some(version) => InMemtables::Value(self.engine.values.resolve(self.state.id, key, version)?),
             None => InMemtables::NoValue,
         };
         Ok(MemtableRead { found, complete_to, needs })

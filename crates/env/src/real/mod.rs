@@ -12,11 +12,12 @@ mod lock;
 mod memory;
 mod process;
 mod random;
+mod usage;
 
 use std::io;
 use std::sync::Arc;
 
-use crate::{Clock, Disk, Env, Joiner, ProcessMemory};
+use crate::{Clock, ContextSwitches, Disk, Env, Joiner, ProcessMemory};
 
 pub use self::memory::{limit_arenas, limit_arenas_to};
 pub use self::process::Process;
@@ -54,6 +55,10 @@ impl Env for RealEnv {
 
     fn process_memory(&self) -> Option<ProcessMemory> {
         memory::process_memory()
+    }
+
+    fn context_switches(&self) -> Option<ContextSwitches> {
+        usage::context_switches()
     }
 
     fn trim_memory(&self, resident: u64) -> bool {

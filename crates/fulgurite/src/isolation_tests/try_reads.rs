@@ -224,7 +224,7 @@ fn the_memtables_alone_know_what_they_hold_and_up_to_where() {
     let env = SimEnv::new(1);
     let db = open(&env, Options { background: false, ..Options::default() });
     let table = db.table("t").unwrap();
-    let found = |key: &str| table.memtable_get(key).unwrap().found;
+    let found = |key: &str| table.try_memtable_read_at(key, Csn::ZERO).unwrap().found;
     assert!(matches!(found("k"), InMemtables::RuledOut));
     let put = table.put("k", "v").unwrap().csn;
     assert!(matches!(found("k"), InMemtables::Value(value) if value == "v"));
@@ -232,7 +232,7 @@ fn the_memtables_alone_know_what_they_hold_and_up_to_where() {
     db.checkpoint().unwrap();
     assert!(matches!(found("k"), InMemtables::RuledOut));
     assert!(!table.memtables_may_contain("k").unwrap().may_contain);
-    assert!(table.memtable_get("k").unwrap().complete_to >= put);
+    assert!(table.try_memtable_read_at("k", Csn::ZERO).unwrap().complete_to >= put);
     // Deleted ranges: they hide versions of the base.
     let write = |level, body: &dyn Fn(&mut Transaction) -> Result<()>| {
         let mut txn = db.begin();
@@ -242,8 +242,11 @@ fn the_memtables_alone_know_what_they_hold_and_up_to_where() {
     };
     let range = write(Durability::Sync, &|txn| txn.delete_range(&table, "j".."l"));
     assert!(matches!(found("k"), InMemtables::RuledOut), "not shown yet");
+    let own = table.try_memtable_read_at("k", range).unwrap();
+    assert!(matches!(own.found, InMemtables::NoValue), "its writer sees it");
+    assert_eq!(own.needs, range);
     _ = write(Durability::None, &|txn| txn.put(&table, "other", "v"));
-    let read = table.memtable_get("k").unwrap();
+    let read = table.try_memtable_read_at("k", Csn::ZERO).unwrap();
     assert!(matches!(read.found, InMemtables::NoValue));
     assert_eq!(read.needs, range);
     db.wait_durable(range).unwrap();

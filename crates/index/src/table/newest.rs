@@ -14,6 +14,8 @@ pub struct Newest {
     pub version: Option<Version>,
     /// The CSN of the newest range tombstone that covers the key.
     pub deleted: Option<Csn>,
+    /// Whether the version is of a memtable.
+    pub in_memtables: bool,
 }
 
 /// The last writes to a key that the memtables and the range tombstones know.
@@ -39,7 +41,7 @@ impl Newest {
     /// The version, if a reader at `now_ms` sees a value in it.
     #[inline]
     pub fn seen(self, now_ms: u64) -> Option<Version> {
-        let Newest { version, deleted } = self;
+        let Newest { version, deleted, .. } = self;
         version.filter(|version| is_seen(version.borrowed(), deleted, now_ms))
     }
 }
@@ -56,11 +58,10 @@ impl<S: Base> Table<S> {
     /// The last writes to `key` for a reader at `at`, whose snapshot is registered. [`Table::get`] judges the same.
     pub fn find(&self, key: &[u8], hash: u64, at: Csn, io: Io) -> Result<Newest, IndexError> {
         let deleted = self.range_deletes.covering(key, at);
-        let version = match self.memtables.get(key, hash, at) {
-            None => self.base.get(key, at, io)?,
-            found => found,
-        };
-        Ok(Newest { version, deleted })
+        let found = self.memtables.get(key, hash, at);
+        let in_memtables = found.is_some();
+        let version = if in_memtables { found } else { self.base.get(key, at, io)? };
+        Ok(Newest { version, deleted, in_memtables })
     }
 
     /// Starts loading what the look-ups of these keys read of memory, all at once: each of them is faster then. It has no effect on what
@@ -87,11 +88,10 @@ impl<S: Base> Table<S> {
         io: Io,
     ) -> Result<Newest, IndexError> {
         let (memtables_at, deleted) = self.range_deletes.covering_at_or_after(key, memtables_at);
-        let version = match self.memtables.get(key, hash, memtables_at) {
-            None => self.base.get(key, Csn::MAX, io)?,
-            found => found,
-        };
-        Ok(Newest { version, deleted })
+        let found = self.memtables.get(key, hash, memtables_at);
+        let in_memtables = found.is_some();
+        let version = if in_memtables { found } else { self.base.get(key, Csn::MAX, io)? };
+        Ok(Newest { version, deleted, in_memtables })
     }
 
     /// The last writes to `key` at or below `at`, as far as the memtables and the range tombstones know: the base has what else
@@ -99,6 +99,7 @@ impl<S: Base> Table<S> {
     pub fn find_recent(&self, key: &[u8], hash: u64, at: Csn) -> Recent {
         let (at, deleted) = self.range_deletes.covering_at_or_after(key, at);
         let (version, ruled_out, merged) = self.memtables.look_up(key, hash, at);
-        Recent { at, newest: Newest { version, deleted }, ruled_out, merged }
+        let in_memtables = version.is_some();
+        Recent { at, newest: Newest { version, deleted, in_memtables }, ruled_out, merged }
     }
 }
