@@ -21,7 +21,7 @@ const PRIVATE: [Private; 8] = [
     Private {
         forms: &["delta", "deltas"],
         instead: "memtables, or a leaf delta record",
-        // A leaf delta record (FlashTKV).
+        // A leaf delta record (FlashTKV), and the server's command of that name (NIOSIT).
         except: &[
             "crates/index/src/btree/",
             "crates/index/src/base.rs",
@@ -37,10 +37,17 @@ const PRIVATE: [Private; 8] = [
             "crates/cli/src/commands/dump",
             "crates/fulgurite/src/dump.rs",
             "crates/fulgurite/src/store.rs",
+            "crates/bench/src/figures/niosit.rs",
+            "crates/bench/src/server_engine.rs",
+            "crates/server/src/command/delta.rs",
+            "crates/server/src/command/mod.rs",
+            "crates/server/src/command/table_server.rs",
+            "crates/server/tests/dispatch.rs",
             "docs/format/",
             "docs/glossary.md",
             "docs/architecture.md",
             "docs/checkpoints.md",
+            "docs/server.md",
         ],
     },
     Private { forms: &["generation", "generations"], instead: "memtable", except: &[] },

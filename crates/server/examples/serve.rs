@@ -1,4 +1,4 @@
-//! Serves a database: `cargo run --release -p fulgurite-server --example serve -- DIR ADDRESS [lead|watch|auto] [queue|inline] [threads=N]`.
+//! Serves a database: `cargo run --release -p fulgurite-server --example serve -- DIR ADDRESS [lead|watch|auto] [queue|filter|inline] [threads=N]`.
 //! It stops, and closes the database, when its standard input ends.
 
 use std::error::Error;
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fulgurite::env::limit_arenas();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, address, options @ ..] = &arguments[..] else {
-        return Err("usage: serve DIR ADDRESS [lead|watch|auto] [queue|inline] [threads=N]".into());
+        return Err("usage: serve DIR ADDRESS [lead|watch|auto] [queue|filter|inline] [threads=N]".into());
     };
     let mut config = Config::default();
     config.bind = vec![address.parse()?];
@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "watch" => config.flushing = Flushing::Watch,
             "auto" => config.flushing = Flushing::Auto,
             "queue" => config.dispatch = Dispatch::Queue,
+            "filter" => config.dispatch = Dispatch::Filter,
             "inline" => config.dispatch = Dispatch::Inline,
             other => match other.strip_prefix("threads=") {
                 Some(count) => config.io_threads = count.parse()?,

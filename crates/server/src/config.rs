@@ -11,10 +11,27 @@ use crate::StartError;
 pub enum Dispatch {
     /// Each command goes to a worker: the plain server of the NIOSIT paper (Xiao and others, 2017).
     Queue,
+    /// A read whose keys no memtable holds, as far as their filters know, runs on the I/O thread that received it if the nodes of the base
+    /// that it needs are in memory; every other command goes to a worker. That is the method of the paper.
+    Filter,
     /// A command runs on the I/O thread that received it, as far as it need not wait and everything is in memory; else it goes
     /// to a worker.
     #[default]
     Inline,
+}
+
+impl Dispatch {
+    /// All of them.
+    pub const ALL: [Dispatch; 3] = [Dispatch::Queue, Dispatch::Filter, Dispatch::Inline];
+
+    /// Its name in options and in `INFO`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dispatch::Queue => "queue",
+            Dispatch::Filter => "filter",
+            Dispatch::Inline => "inline",
+        }
+    }
 }
 
 /// How an I/O thread has commits written.

@@ -3,6 +3,7 @@
 use fulgurite::{Csn, Missing, Numbered, Transaction};
 use fulgurite_resp::Encoder;
 use parking_lot::MutexGuard;
+use smallvec::SmallVec;
 
 use crate::exec::Exec;
 use crate::model::{Collection, Counts, KeyspaceMap, Kind, Model, Old, Source, View, Write, head_key};
@@ -10,6 +11,7 @@ use crate::random::Random;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::{ErrorReply, Result, Stop};
+use crate::tallies::Ran;
 
 /// How often a command that conflicts runs again on a thread that does not wait.
 const ATTEMPTS_MAX: u32 = 3;
@@ -29,6 +31,12 @@ pub(crate) struct Context<'a> {
     /// A commit at a level that does not wait, which waits for others even so: its reply acknowledges it.
     pub unacknowledged: Option<Numbered>,
     pub(crate) out: &'a mut Vec<u8>,
+    /// What ran of it that is to be counted: commands of `EXEC`, then itself.
+    pub ran: SmallVec<[Ran; 1]>,
+    /// The subcommand that runs.
+    pub subcommand: Option<&'static str>,
+    /// Whether a memtable held the record that was read by itself.
+    pub in_memtables: Option<bool>,
     /// The transaction of `EXEC`, while its commands run.
     pub(crate) exec: Option<Box<Exec>>,
     /// The keyspace of each database for this command.
@@ -45,6 +53,7 @@ pub(crate) struct FoundHead {
     pub old: Option<Old>,
     pub csn: Csn,
     pub needs: Csn,
+    pub in_memtables: bool,
 }
 
 impl<'a> Context<'a> {
@@ -78,6 +87,9 @@ impl<'a> Context<'a> {
             needs: Csn::ZERO,
             unacknowledged: None,
             out,
+            ran: SmallVec::new(),
+            subcommand: None,
+            in_memtables: None,
             exec: None,
             keyspaces,
             changing: None,
@@ -120,6 +132,7 @@ impl<'a> Context<'a> {
         let row = head_key(self.keyspace(), key);
         let found = self.find_at(&row, self.session.own)?;
         self.needs = self.needs.max(found.needs);
+        self.in_memtables = Some(found.in_memtables);
         Ok(found.old.filter(|old| old.head.is_live(self.now_ms)))
     }
 
@@ -128,7 +141,7 @@ impl<'a> Context<'a> {
         let heads = &self.model().tables.heads;
         let found = if self.may_wait { heads.read_at(row, at)? } else { heads.try_read_at(row, at)? };
         let old = found.value.map(|record| Old::decode(record, self.may_wait)).transpose()?;
-        Ok(FoundHead { old, csn: found.csn, needs: found.needs })
+        Ok(FoundHead { old, csn: found.csn, needs: found.needs, in_memtables: found.in_memtables })
     }
 
     /// A new sequence of random numbers.
@@ -281,6 +294,7 @@ impl<'a> Context<'a> {
         if self.may_wait {
             std::thread::yield_now();
         }
+        self.ran.clear();
         self.changing = None;
         self.keyspaces = self.shared.model.keyspaces.begin_again(self.counts.stripe);
         self.now_ms = self.shared.db.now_ms();

@@ -13,6 +13,7 @@ use crate::model::{Counts, KeyspaceMap};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::stop::Stop;
+use crate::tallies::Reason;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,8 @@ pub(crate) enum Outcome {
 /// A command with more arguments than this runs on a worker: others would wait for it.
 pub(crate) const INLINE_ARGUMENTS_MAX: usize = 256;
 
-/// Runs a command that was looked up, and appends its reply to `out`. It uses the keyspaces of `beside`, a transaction of this thread that
-/// goes on.
+/// Runs a command that was looked up, and appends its reply to `out`: on a worker, for which it waited so long; `None`: on an I/O thread.
+/// It uses the keyspaces of `beside`, a transaction of this thread that goes on.
 #[expect(clippy::too_many_arguments, reason = "each is another thing")]
 pub(crate) fn execute(
     shared: &Shared,
@@ -40,13 +41,18 @@ pub(crate) fn execute(
     command: Option<&'static Command>,
     args: &Args<'_>,
     out: &mut Vec<u8>,
-    may_wait: bool,
+    waited_ns: Option<u64>,
     counts: &mut Counts,
     beside: Option<KeyspaceMap>,
 ) -> Outcome {
+    let (stripe, may_wait) = (counts.stripe, waited_ns.is_some());
+    let name = command.map(|command| command.name);
+    let hand_on = |reason| {
+        shared.commands.note_handed_on(stripe, name.unwrap_or("unknown"), reason);
+        Outcome::Blocked
+    };
     if !may_wait && args.len() > INLINE_ARGUMENTS_MAX {
-        shared.commands.hand_on_for_size();
-        return Outcome::Blocked;
+        return hand_on(Reason::Size);
     }
     let start = out.len();
     let running = beside.is_none().then(|| shared.model.keyspaces.begin(counts.stripe));
@@ -55,6 +61,7 @@ pub(crate) fn execute(
     let mut context = Context::new(shared, session, out, may_wait, counts, keyspaces);
     let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, command, args)));
     let (needs, commit) = (context.needs, context.unacknowledged);
+    let counted = std::mem::take(&mut context.ran);
     drop(context);
     drop(running);
     let Ok(result) = ran else {
@@ -66,27 +73,22 @@ pub(crate) fn execute(
         Err(Stop::Reply(error)) => {
             out.truncate(start);
             Encoder::new(out, session.protocol).error(error.code, &error.message);
+            if counted.is_empty() {
+                shared.commands.note_rejected(stripe, name, error.code);
+            }
         }
-        Err(Stop::Blocked(missing)) => {
-            shared.commands.hand_on(missing);
+        Err(stop) => {
             out.truncate(start);
-            return Outcome::Blocked;
-        }
-        Err(Stop::Large) => {
-            shared.commands.hand_on_for_size();
-            out.truncate(start);
-            return Outcome::Blocked;
-        }
-        Err(Stop::Paused) => {
-            out.truncate(start);
-            return Outcome::Paused;
-        }
-        Err(Stop::Conflict) => unreachable!("a command that conflicts runs again"),
-        Err(Stop::Unknown) => {
-            out.truncate(start);
-            return Outcome::Close;
+            return match stop {
+                Stop::Blocked(missing) => hand_on(missing.into()),
+                Stop::Large => hand_on(Reason::Size),
+                Stop::Paused => Outcome::Paused,
+                Stop::Unknown => Outcome::Close,
+                Stop::Conflict | Stop::Reply(_) => unreachable!("a command that conflicts runs again"),
+            };
         }
     }
+    shared.commands.note_ran(stripe, &counted, waited_ns);
     let count = if may_wait { &shared.commands.at_workers } else { &shared.commands.inline };
     count.fetch_add(1, Ordering::Relaxed);
     if matches!(session.replies, Replies::Off | Replies::Skip) {

@@ -82,7 +82,7 @@ impl Server {
             rejected: AtomicU64::new(0),
             clients: Clients::default(),
             pause: Pause::default(),
-            commands: Tallies::default(),
+            commands: Tallies::new(threads),
             started_ns: env.clock().monotonic_ns(),
             run_id: run_id(&*env),
             io_threads: AtomicUsize::new(inbox_count),

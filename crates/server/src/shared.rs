@@ -75,12 +75,17 @@ pub(crate) struct Shared {
 impl Shared {
     /// How long it runs.
     pub fn uptime(&self) -> Duration {
-        Duration::from_nanos(self.env.clock().monotonic_ns().saturating_sub(self.started_ns))
+        Duration::from_nanos(self.monotonic_ns().saturating_sub(self.started_ns))
     }
 
-    /// A monotonic time, in milliseconds.
+    /// A monotonic time, in nanoseconds.
+    pub fn monotonic_ns(&self) -> u64 {
+        self.env.clock().monotonic_ns()
+    }
+
+    /// The same in milliseconds.
     pub fn monotonic_ms(&self) -> u64 {
-        self.env.clock().monotonic_ns() / 1_000_000
+        self.monotonic_ns() / 1_000_000
     }
 
     /// An I/O thread ends.

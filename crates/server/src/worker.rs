@@ -33,6 +33,8 @@ pub(crate) struct Task {
     pub token: usize,
     pub session: Box<Session>,
     pub work: Work,
+    /// When it was queued: a monotonic time.
+    pub queued_ns: u64,
 }
 
 /// What a worker did.
@@ -83,12 +85,13 @@ impl Queue {
 
 /// Runs tasks until the queue is closed.
 pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
-    while let Some(Task { thread, token, mut session, work }) = shared.queue.pop() {
+    while let Some(Task { thread, token, mut session, work, queued_ns }) = shared.queue.pop() {
+        let waited_ns = shared.monotonic_ns().saturating_sub(queued_ns);
         let mut reply = Vec::new();
         let (mut paused, mut storing) = (None, None);
         let outcome = match work {
             Work::Command(args) => {
-                let outcome = run_command(shared, &mut session, &args, &mut reply, &mut counts);
+                let outcome = run_command(shared, &mut session, &args, waited_ns, &mut reply, &mut counts);
                 paused = (outcome == Outcome::Paused).then_some(args);
                 outcome
             }
@@ -114,11 +117,12 @@ fn run_command(
     shared: &Shared,
     session: &mut Session,
     args: &OwnedArgs,
+    waited_ns: u64,
     reply: &mut Vec<u8>,
     counts: &mut Counts,
 ) -> Outcome {
     let slices = args.args();
-    match execute(shared, session, find(&slices[0]), &slices, reply, true, counts, None) {
+    match execute(shared, session, find(&slices[0]), &slices, reply, Some(waited_ns), counts, None) {
         Outcome::Blocked => {
             tracing::error!("a command would not wait on a worker; its connection is closed");
             Outcome::Close

@@ -102,7 +102,7 @@ fn malformed_questions_about_clients_are_refused_as_in_redis() {
 
 #[test]
 fn connections_are_killed_from_any_thread() {
-    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+    for dispatch in Dispatch::ALL {
         let mut config = two_threads();
         config.dispatch = dispatch;
         let (_, _, server) = serve(config);
@@ -126,7 +126,7 @@ fn connections_are_killed_from_any_thread() {
 
 #[test]
 fn a_pause_holds_commands_until_it_ends() {
-    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+    for dispatch in Dispatch::ALL {
         let mut config = two_threads();
         config.dispatch = dispatch;
         let (_, _, server) = serve(config);

@@ -7,7 +7,7 @@ use support::*;
 
 /// Runs a conversation with each way to run commands.
 fn talk(conversation: &[(&str, &str)]) {
-    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+    for dispatch in Dispatch::ALL {
         let mut config = config();
         config.dispatch = dispatch;
         let (_, _, server) = serve(config);
@@ -386,7 +386,7 @@ fn a_password_is_asked_for() {
 
 #[test]
 fn replies_keep_the_order_of_pipelined_commands() {
-    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+    for dispatch in Dispatch::ALL {
         let mut config = config();
         config.dispatch = dispatch;
         let (_, _, server) = serve(config);

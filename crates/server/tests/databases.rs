@@ -12,7 +12,7 @@ use fulgurite_resp::Reply;
 use fulgurite_server::{Dispatch, Server};
 use support::*;
 
-const WAYS: [Dispatch; 2] = [Dispatch::Inline, Dispatch::Queue];
+const WAYS: [Dispatch; 3] = Dispatch::ALL;
 
 fn serve_by(dispatch: Dispatch) -> (std::sync::Arc<fulgurite::env::SimEnv>, fulgurite::Database, Server) {
     let mut config = config();

@@ -136,7 +136,7 @@ fn no_reply_shows_a_synchronous_commit_that_a_power_cut_undoes() {
 /// at any level; and after it all do.
 #[test]
 fn replies_wait_for_the_commits_that_they_show() {
-    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+    for dispatch in Dispatch::ALL {
         let env = SimEnv::new(1);
         let db = open_with(&env, Options { background: false, ..Options::default() });
         let mut config = config();
@@ -276,7 +276,7 @@ fn what_was_acknowledged_at_a_lower_level_is_seen_by_all() {
 /// A hot key: no increment is lost or made twice, on two threads and on workers.
 #[test]
 fn increments_of_one_key_are_exact() {
-    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+    for dispatch in Dispatch::ALL {
         let mut config = config();
         (config.io_threads, config.workers, config.dispatch) = (2, 3, dispatch);
         let (_, db, server) = serve(config);

@@ -13,7 +13,7 @@ use fulgurite_server::{Dispatch, Server};
 use parking_lot::Mutex;
 use support::*;
 
-const WAYS: [Dispatch; 2] = [Dispatch::Inline, Dispatch::Queue];
+const WAYS: [Dispatch; 3] = Dispatch::ALL;
 
 /// Runs a conversation with each way to run commands.
 fn talk(conversation: &[(&str, &str)]) {

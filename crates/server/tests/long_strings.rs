@@ -18,7 +18,7 @@ fn bulk(client: &mut Client, arguments: &[&[u8]]) -> Vec<u8> {
 /// A long string and a model of it, through commands that are chosen at random, and a crash.
 #[test]
 fn a_long_string_is_what_the_commands_made_it() {
-    for (dispatch, seed) in [(Dispatch::Inline, 1), (Dispatch::Queue, 2)] {
+    for (dispatch, seed) in [(Dispatch::Inline, 1), (Dispatch::Queue, 2), (Dispatch::Filter, 3)] {
         let mut config = config();
         config.dispatch = dispatch;
         let (env, db, server) = serve(config.clone());

@@ -99,7 +99,7 @@ fn long_transactions_are_bounded_and_long_commands_run_elsewhere() {
     assert_eq!(client.ask(&format!("SET long {}", "v".repeat(500_000))), "OK");
     assert_eq!(client.ask("STRLEN long"), "500000");
     assert_eq!(client.ask("GET long").len(), 500_002);
-    let reasons = client.ask("INFO commandstats");
+    let reasons = client.ask("INFO fulgurite_commands");
     let count = |reason: &str| {
         let line = format!("fulgurite_handed_on_for_{reason}:");
         let rest = reasons.split(&line).nth(1).unwrap();

@@ -13,7 +13,7 @@ use fulgurite_resp::Reply;
 use fulgurite_server::{Dispatch, Server};
 use support::*;
 
-const WAYS: [Dispatch; 2] = [Dispatch::Inline, Dispatch::Queue];
+const WAYS: [Dispatch; 3] = Dispatch::ALL;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -213,7 +213,7 @@ fn large_sets_are_combined_on_workers() {
         let handed_on = handed_on_for_size(&mut client) - handed_on;
         match dispatch {
             Dispatch::Inline => assert!(handed_on > large, "{handed_on} of {large}"),
-            Dispatch::Queue => assert_eq!(handed_on, 0),
+            Dispatch::Filter | Dispatch::Queue => assert_eq!(handed_on, 0),
         }
     }
 }

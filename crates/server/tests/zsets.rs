@@ -12,7 +12,7 @@ use support::*;
 
 /// Runs a conversation with each way to run commands.
 fn talk(conversation: &[(&str, &str)]) {
-    for dispatch in [Dispatch::Inline, Dispatch::Queue] {
+    for dispatch in Dispatch::ALL {
         let mut config = config();
         config.dispatch = dispatch;
         let (_, _, server) = serve(config);

@@ -50,8 +50,9 @@ pub(crate) struct Args {
     /// How many clients may be connected at a time.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     maxclients: usize,
-    /// Where commands run: inline, on the thread that received them where they need not wait; or queue, each on a worker.
-    #[arg(long, value_name = "WAY", default_value = "inline", value_parser = ["inline", "queue"])]
+    /// Where commands run: inline, on the thread that received them where they need not wait; filter, there only reads of keys that no
+    /// memtable holds; or queue, each on a worker.
+    #[arg(long, value_name = "WAY", default_value = "inline", value_parser = Dispatch::ALL.map(Dispatch::name))]
     dispatch: String,
 }
 
@@ -81,7 +82,8 @@ fn config(args: &Args) -> Result<Config, Failure> {
     config.io_threads = args.io_threads.unwrap_or(config.io_threads);
     config.workers = args.workers.unwrap_or(config.workers);
     config.clients_max = args.maxclients;
-    config.dispatch = if args.dispatch == "queue" { Dispatch::Queue } else { Dispatch::Inline };
+    let dispatch = Dispatch::ALL.into_iter().find(|dispatch| dispatch.name() == args.dispatch);
+    config.dispatch = dispatch.expect("clap refuses other names");
     let password = std::env::var("FULGURITE_PASSWORD").ok().filter(|password| !password.is_empty());
     config.password = password.map(Password::new);
     config.validate().map_err(|error| Failure::usage(error.to_string()))?;

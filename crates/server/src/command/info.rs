@@ -1,9 +1,10 @@
 //! What the server says about itself: `INFO`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
+use fulgurite::env::ContextSwitches;
 use fulgurite::{Missing, Stats};
 
 use super::server::REDIS_VERSION;
@@ -12,11 +13,12 @@ use crate::context::Context;
 use crate::model::split_expiry_key;
 use crate::session::DATABASES;
 use crate::stop::{Result, Stop};
+use crate::tallies::{Tally, Times};
 
 type Section = (&'static str, fn(&mut Context<'_>, &Stats, &mut String) -> Result<()>);
 
 /// The sections, in the order of a reply.
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 11] = [
     ("server", server),
     ("clients", clients),
     ("memory", memory),
@@ -24,9 +26,14 @@ const SECTIONS: [Section; 9] = [
     ("stats", stats),
     ("replication", replication),
     ("commandstats", commandstats),
+    ("errorstats", errorstats),
+    ("fulgurite_commands", fulgurite_commands),
     ("cluster", cluster),
     ("keyspace", keyspace),
 ];
+
+/// Those that a reply has only if it is asked for them, or for all.
+const ASKED_FOR: [&str; 2] = ["commandstats", "fulgurite_commands"];
 
 pub(super) fn info(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if !context.may_wait {
@@ -35,10 +42,11 @@ pub(super) fn info(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     }
     let names = args.from(1);
     let is_wanted = |name: &str| {
-        names.is_empty() && name != "commandstats"
+        let is_default = !ASKED_FOR.contains(&name);
+        names.is_empty() && is_default
             || names.iter().any(|wanted| {
                 let is = |word: &str| wanted.eq_ignore_ascii_case(word.as_bytes());
-                is(name) || is("all") || is("everything") || (is("default") && name != "commandstats")
+                is(name) || is("all") || is("everything") || (is("default") && is_default)
             })
     };
     let stats = context.shared.db.stats();
@@ -216,10 +224,70 @@ fn replication(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Resul
     Ok(())
 }
 
-/// Why commands went to workers.
+/// The commands that ran or were refused, as Redis shows them.
 fn commandstats(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()> {
-    for (reason, count) in context.shared.commands.handed_on() {
+    for (name, tally) in context.shared.commands.sums().commands {
+        let (Times { calls, processing_ns, .. }, rejected, failed) =
+            (tally.all(), tally.rejected, tally.failed);
+        if calls + rejected == 0 {
+            continue;
+        }
+        let (usec, per_call) = (processing_ns / 1_000, processing_ns as f64 / 1e3 / calls.max(1) as f64);
+        _ = write!(text, "cmdstat_{name}:calls={calls},usec={usec},usec_per_call={per_call:.2}");
+        _ = write!(text, ",rejected_calls={rejected},failed_calls={failed}\r\n");
+    }
+    Ok(())
+}
+
+fn errorstats(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()> {
+    for (code, count) in context.shared.commands.sums().errors {
+        _ = write!(text, "errorstat_{code}:count={count}\r\n");
+    }
+    Ok(())
+}
+
+/// Where commands ran and why, and how long they waited for that.
+fn fulgurite_commands(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()> {
+    let shared = context.shared;
+    let commands = shared.commands.sums().commands;
+    lines(text, [("fulgurite_dispatch", &shared.config.dispatch.name())]);
+    if let Some(ContextSwitches { voluntary, involuntary }) = shared.env.context_switches() {
+        lines(
+            text,
+            [
+                ("fulgurite_voluntary_context_switches", &voluntary),
+                ("fulgurite_involuntary_context_switches", &involuntary),
+            ],
+        );
+    }
+    let mut handed_on = BTreeMap::new();
+    for (reason, count) in commands.values().flat_map(Tally::handed_on) {
+        *handed_on.entry(reason).or_default() += count;
+    }
+    for (reason, count) in Tally::default().handed_on() {
+        let count = handed_on.get(reason).copied().unwrap_or(count);
         _ = write!(text, "fulgurite_handed_on_for_{reason}:{count}\r\n");
+    }
+    for (name, tally) in commands {
+        let rows = [
+            ("inline", tally.inline),
+            ("at_workers", tally.at_workers),
+            ("in_memtables", tally.in_memtables),
+            ("not_in_memtables", tally.not_in_memtables),
+        ];
+        for (which, Times { calls, waiting_ns, processing_ns }) in rows.iter().filter(|row| row.1.calls > 0) {
+            let (waiting, processing) = (waiting_ns / 1_000, processing_ns / 1_000);
+            _ = write!(text, "fulgurite_{which}_{name}:calls={calls},waiting_usec={waiting}");
+            _ = write!(text, ",processing_usec={processing}\r\n");
+        }
+        let reasons: Vec<String> = tally
+            .handed_on()
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| format!("{reason}={count}"))
+            .collect();
+        if !reasons.is_empty() {
+            _ = write!(text, "fulgurite_handed_on_{name}:{}\r\n", reasons.join(","));
+        }
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod clients;
 mod config;
 mod connection;
 mod databases;
+mod delta;
 mod directive;
 mod directives;
 mod hashes;
@@ -42,6 +43,7 @@ use crate::args::Args;
 use crate::context::Context;
 use crate::session::Multi;
 use crate::stop::{ErrorReply, Result, Stop};
+use crate::tallies::Ran;
 
 pub(crate) use config::Directives;
 pub(crate) use table::{commands, find};
@@ -101,12 +103,15 @@ impl Command {
         fixed.filter_map(move |index| args.get(index as usize)).chain(counted)
     }
 
+    /// Whether its arguments name keys.
+    pub fn has_keys(&self) -> bool {
+        self.keys.first > 0 || self.keys.count_at > 0
+    }
+
     /// Whether it may run in one transaction with other commands: it writes keys that its arguments name, and does not
     /// wait for them.
     pub fn joins(&self) -> bool {
-        (self.keys.first > 0 || self.keys.count_at > 0)
-            && self.has_flag("write")
-            && !self.has_flag("blocking")
+        self.has_keys() && self.has_flag("write") && !self.has_flag("blocking")
     }
 }
 
@@ -181,7 +186,24 @@ fn run_command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     run_checked(context, command, args)
 }
 
+/// Runs a command, and notes how long that took if it ended.
 fn run_checked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> Result<()> {
+    let began_ns = context.shared.monotonic_ns();
+    let result = run_locked(context, command, args);
+    let (subcommand, in_memtables) = (context.subcommand.take(), context.in_memtables.take());
+    let error = match &result {
+        Ok(()) => None,
+        Err(Stop::Reply(error)) => Some(error.code),
+        Err(_) => return result,
+    };
+    let processing_ns = context.shared.monotonic_ns() - began_ns;
+    let name = subcommand.unwrap_or(command.name);
+    context.ran.push(Ran { name, processing_ns, in_memtables, error });
+    result
+}
+
+/// Runs a command with the locks of the keys that it writes.
+fn run_locked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> Result<()> {
     if let Some(key) = command.keys_of(args).find(|key| key.len() > KEY_BYTES_MAX) {
         let message = format!("the key has {} bytes, the longest allowed has {KEY_BYTES_MAX}", key.len());
         return context.fail("ERR", message);
@@ -218,6 +240,7 @@ fn subcommands(command: &str) -> &'static [Subcommand] {
     match command {
         "client" => clients::SUBCOMMANDS,
         "config" => config::SUBCOMMANDS,
+        "delta" => delta::SUBCOMMANDS,
         _ => &[],
     }
 }
@@ -242,6 +265,7 @@ fn find_subcommand(command: &str, args: &Args<'_>) -> Result<&'static Subcommand
 fn run_subcommand(context: &mut Context<'_>, command: &str, args: &Args<'_>) -> Result<()> {
     let subcommand = find_subcommand(command, args)?;
     context.session.client.command.store(&subcommand.name);
+    context.subcommand = Some(subcommand.name);
     (subcommand.handler)(context, args)
 }
 

@@ -1,7 +1,7 @@
 //! The table of the commands that are about the server, its clients and its disk.
 
 use super::table::row;
-use super::{Command, clients, config, databases, info, persistence, server};
+use super::{Command, clients, config, databases, delta, info, persistence, server};
 
 /// These commands, sorted by name.
 pub(super) static SERVER_COMMANDS: &[Command] = &[
@@ -54,6 +54,16 @@ pub(super) static SERVER_COMMANDS: &[Command] = &[
         ("2.0.0", "server"),
         "Returns and changes the configuration",
         config::config,
+    ),
+    row(
+        "delta",
+        -2,
+        &["readonly", "no_multi"],
+        (2, 2, 1),
+        &["read", "string", "slow"],
+        ("7.2.0", "string"),
+        "Returns what the memtables hold of a key",
+        delta::delta,
     ),
     row(
         "flushall",

@@ -28,12 +28,13 @@ use crate::model::{Counts, KeyspaceMap, Running};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::Stop;
+use crate::tallies::Ran as CommandRan;
 
 /// A batch ends when its commands have so many bytes: the replies to the first ones wait for the last one.
 const BYTES_MAX: usize = 64 << 10;
 
 /// ... or are so many: what the transaction looks up stays in the processor's nearest caches, and others wait less for its keys.
-const COMMANDS_MAX: u64 = 16;
+const COMMANDS_MAX: usize = 16;
 
 /// The transaction of several commands that write.
 pub(super) struct Batch<'s> {
@@ -43,7 +44,7 @@ pub(super) struct Batch<'s> {
     running: Running<'s>,
     now_ms: u64,
     durability: Durability,
-    commands: u64,
+    ran: Vec<CommandRan>,
     bytes: usize,
     /// The tokens of the connections that have commands in it.
     pub members: Vec<usize>,
@@ -86,7 +87,8 @@ impl<'s> Batch<'s> {
         let (exec, now_ms) = (context.exec.take(), context.now_ms);
         drop(context);
         let locks = HeldMore::default();
-        Some(Batch { exec, locks, running, now_ms, durability, commands: 0, bytes: 0, members: Vec::new() })
+        let (ran, members) = (Vec::new(), Vec::new());
+        Some(Batch { exec, locks, running, now_ms, durability, ran, bytes: 0, members })
     }
 
     /// Whether a command that has arrived by now may join it.
@@ -109,7 +111,7 @@ impl<'s> Batch<'s> {
 
     /// Whether it has enough commands.
     pub fn is_full(&self) -> bool {
-        self.bytes >= BYTES_MAX || self.commands >= COMMANDS_MAX
+        self.bytes >= BYTES_MAX || self.ran.len() >= COMMANDS_MAX
     }
 
     /// Runs a command of so many bytes that may belong to it.
@@ -133,6 +135,7 @@ impl<'s> Batch<'s> {
         let (before, snapshot) = (exec.changes(), exec.snapshot_csn());
         let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, Some(command), args)));
         self.exec = context.exec.take();
+        let counted = std::mem::take(&mut context.ran);
         drop(context);
         // No later read of the connection is older than what this transaction shows.
         session.own = session.own.max(snapshot);
@@ -156,7 +159,7 @@ impl<'s> Batch<'s> {
                 return Ran::Panicked;
             }
         }
-        self.commands += 1;
+        self.ran.extend(counted);
         self.bytes += bytes;
         Ran::Replied
     }
@@ -164,9 +167,15 @@ impl<'s> Batch<'s> {
     /// Commits it.
     pub fn commit(&mut self, shared: &Shared, counts: &mut Counts) -> Committed {
         let Some(exec) = self.exec.take() else { return Committed::GivenUp };
+        let began_ns = shared.monotonic_ns();
         match exec.try_commit(&shared.model, counts) {
             Ok(commit) => {
-                shared.commands.inline.fetch_add(self.commands, Ordering::Relaxed);
+                let commands = self.ran.len() as u64;
+                // Each command has its share of the commit.
+                let share_ns = (shared.monotonic_ns() - began_ns) / commands.max(1);
+                self.ran.iter_mut().for_each(|ran| ran.processing_ns += share_ns);
+                shared.commands.note_ran(counts.stripe, &self.ran, None);
+                shared.commands.inline.fetch_add(commands, Ordering::Relaxed);
                 let Numbered { csn, needs, .. } = commit;
                 Committed::Done { csn, needs, commit: unacknowledged(self.durability, commit) }
             }

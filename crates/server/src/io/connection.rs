@@ -193,7 +193,8 @@ impl Connection {
     pub fn resume(&mut self, shared: &Shared, thread: usize, token: usize) {
         if let Some(args) = self.paused.take() {
             let session = self.session.take().expect("no worker has it");
-            shared.queue.push(Task { thread, token, session, work: Work::Command(args) });
+            let queued_ns = shared.monotonic_ns();
+            shared.queue.push(Task { thread, token, session, work: Work::Command(args), queued_ns });
         }
     }
 
@@ -206,7 +207,8 @@ impl Connection {
     pub fn continue_reply(&mut self, shared: &Shared, thread: usize, token: usize) {
         let is_due = self.output.unsent() < UNSENT_BYTES_MAX;
         if let Some(session) = self.session.take_if(|session| is_due && session.long_reply.is_some()) {
-            shared.queue.push(Task { thread, token, session, work: Work::ReadPiece });
+            let queued_ns = shared.monotonic_ns();
+            shared.queue.push(Task { thread, token, session, work: Work::ReadPiece, queued_ns });
         }
     }
 
@@ -458,7 +460,8 @@ impl Connection {
     /// Has a worker do something.
     fn hand_on(&mut self, io: &Io<'_, '_>, work: Work, token: usize) -> Ran {
         let session = self.session.take().expect("no worker has it");
-        io.shared.queue.push(Task { thread: io.thread, token, session, work });
+        let queued_ns = io.shared.monotonic_ns();
+        io.shared.queue.push(Task { thread: io.thread, token, session, work, queued_ns });
         Ran::Event
     }
 

@@ -11,6 +11,7 @@ use crate::execute::{INLINE_ARGUMENTS_MAX, Outcome, execute};
 use crate::model::{Counts, head_key};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
+use crate::tallies::Reason;
 
 /// So many keys of commands that have arrived are prefetched together.
 const PREFETCHED_KEYS_MAX: usize = 16;
@@ -96,11 +97,15 @@ pub(super) fn run_whole<'s>(
         );
         return Whole::Close;
     }
-    let outcome = match io.shared.config.dispatch {
-        Dispatch::Queue => Outcome::Blocked,
-        Dispatch::Inline => {
+    let outcome = match reason_to_hand_on(io.shared, session, command, args) {
+        Some(reason) => {
+            let name = command.map_or("unknown", |command| command.name);
+            io.shared.commands.note_handed_on(io.counts.stripe, name, reason);
+            Outcome::Blocked
+        }
+        None => {
             let map = batch.as_ref().map(Batch::keyspaces);
-            execute(io.shared, session, command, args, out, false, io.counts, map)
+            execute(io.shared, session, command, args, out, None, io.counts, map)
         }
     };
     match outcome {
@@ -108,6 +113,33 @@ pub(super) fn run_whole<'s>(
         Outcome::Paused => Whole::Paused(OwnedArgs::copy(args)),
         Outcome::Close => Whole::Close,
         Outcome::Replied { .. } => Whole::Alone { outcome },
+    }
+}
+
+/// Why a worker runs a command that this thread does not try to run.
+fn reason_to_hand_on(
+    shared: &Shared,
+    session: &Session,
+    command: Option<&Command>,
+    args: &Args<'_>,
+) -> Option<Reason> {
+    let is_read = |command: &&Command| {
+        command.has_flag("readonly")
+            && command.has_keys()
+            && args.len() <= INLINE_ARGUMENTS_MAX
+            && session.multi.is_none()
+    };
+    match (shared.config.dispatch, command.filter(is_read)) {
+        (Dispatch::Inline, _) => None,
+        (Dispatch::Queue, _) | (Dispatch::Filter, None) => Some(Reason::Dispatch),
+        (Dispatch::Filter, Some(command)) => {
+            let keyspace = shared.model.keyspaces.of(session.database);
+            let may_contain = |key| {
+                let filter = shared.model.tables.heads.memtables_may_contain(head_key(keyspace, key));
+                filter.map_or(true, |filter| filter.may_contain)
+            };
+            command.keys_of(args).any(may_contain).then_some(Reason::Filter)
+        }
     }
 }
 
