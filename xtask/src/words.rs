@@ -44,6 +44,7 @@ const PRIVATE: [Private; 8] = [
             "crates/server/src/command/table_server.rs",
             "crates/server/tests/dispatch.rs",
             "docs/format/",
+            "docs/benchmarks.md",
             "docs/glossary.md",
             "docs/architecture.md",
             "docs/checkpoints.md",

@@ -150,6 +150,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Merges what was written into the data on disk, where an engine does so at all: what is written later is not merged before it has
+    /// to be.
+    fn merge(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns when everything that was committed is durable.
     fn settle(&self) -> Result<()>;
 
@@ -382,6 +388,24 @@ counts! {
         parks,
         /// Calls that woke parked committers.
         wakes,
+        /// Commands that I/O threads of a server ran.
+        inline_commands,
+        /// Commands that its workers ran.
+        worker_commands,
+        /// How often its threads gave a processor up.
+        context_switches,
+        /// Its single reads of records that a memtable held.
+        held_reads,
+        /// Nanoseconds that these waited for a worker.
+        held_waiting_ns,
+        /// Nanoseconds in which they were processed.
+        held_processing_ns,
+        /// Its single reads of other records.
+        other_reads,
+        /// Nanoseconds that these waited for a worker.
+        other_waiting_ns,
+        /// Nanoseconds in which they were processed.
+        other_processing_ns,
     }
 }
 

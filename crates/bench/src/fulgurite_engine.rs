@@ -157,6 +157,10 @@ impl Store for OpenDatabase {
         Some(Checkpoints { completed: checkpoints, last_ns: checkpoint_times.last_ns, log_bytes })
     }
 
+    fn merge(&self) -> Result<()> {
+        self.db.checkpoint().map(|_| ()).map_err(failed("merging"))
+    }
+
     fn settle(&self) -> Result<()> {
         let newest = self.db.stats().visible;
         self.db.wait_durable(newest).map_err(failed("waiting until all is durable"))
@@ -183,6 +187,7 @@ fn counters_of(log: &LogStats) -> Counters {
         flush_wait_ns: log.flush_wait_ns,
         parks: log.parks,
         wakes: log.wakes,
+        ..Counters::default()
     }
 }
 

@@ -68,6 +68,8 @@ pub mod retrying_session;
 mod run;
 mod seconds;
 mod seconds_table;
+mod server_engine;
+mod server_process;
 mod spec;
 mod table;
 mod terminal;

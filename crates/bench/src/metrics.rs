@@ -1,5 +1,6 @@
 //! The figures that are computed from a run, and their medians over the rounds.
 
+use crate::engine::Counters;
 use crate::io::IoCounts;
 use crate::run::{Run, Watched};
 
@@ -139,6 +140,21 @@ metrics! {
     "parks", "parks" => |run| counted(run).and(Some(run.counters.parks as f64)),
     "wakes", "wakes" => |run| counted(run).and(Some(run.counters.wakes as f64)),
     "log_writes", "log writes" => |run| counted(run).and(Some(run.counters.writes as f64)),
+    "held_share", "held by memtables, share" => |run| {
+        let Counters { held_reads, other_reads, .. } = run.counters;
+        ratio(held_reads as f64, held_reads + other_reads)
+    },
+    "held_waiting_us", "held: waiting us" => |run| ratio(run.counters.held_waiting_ns as f64 / 1e3, run.counters.held_reads),
+    "held_processing_us", "held: processing us" => |run| ratio(run.counters.held_processing_ns as f64 / 1e3, run.counters.held_reads),
+    "other_waiting_us", "not held: waiting us" => |run| ratio(run.counters.other_waiting_ns as f64 / 1e3, run.counters.other_reads),
+    "other_processing_us", "not held: processing us" => |run| ratio(run.counters.other_processing_ns as f64 / 1e3, run.counters.other_reads),
+    "inline_share", "on I/O threads, share" => |run| {
+        let Counters { inline_commands, worker_commands, .. } = run.counters;
+        ratio(inline_commands as f64, inline_commands + worker_commands)
+    },
+    "switches_per_operation", "context switches/op" => |run| {
+        served(run).and(ratio(run.counters.context_switches as f64, run.operations))
+    },
     "log_bytes", "log bytes/op" => |run| counted(run).and(ratio(run.counters.written_bytes as f64, run.operations)),
 }
 
@@ -157,6 +173,11 @@ pub(crate) fn mib(bytes: u64) -> f64 {
 /// `None` for a run whose engine counts no commits.
 fn counted(run: &Run) -> Option<()> {
     (run.counters.commits > 0).then_some(())
+}
+
+/// `None` for a run without a server.
+fn served(run: &Run) -> Option<()> {
+    (run.counters.inline_commands + run.counters.worker_commands > 0).then_some(())
 }
 
 fn ratio(value: f64, by: u64) -> Option<f64> {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use fulgurite::{FlushScheme, Options, Waiting};
+use fulgurite_server::Dispatch;
 
 use crate::child::with_causes;
 use crate::command::parse::bytes;
 use crate::engine::Engine;
 use crate::fulgurite_engine::FulguriteEngine;
 use crate::io::IoCounts;
+use crate::server_engine::ServerEngine;
 
 /// Engines beside Fulgurite, and Fulgurite with any options.
 #[derive(Default)]
@@ -24,7 +26,8 @@ const FULGURITE: &str = "fulgurite";
 pub const FULGURITE_OPTIONS: &str = "own-lsn, aggregated, combined (how commits share flushes), block, \
                                      spin-then-block (what committers do meanwhile), buffered (a log in the page \
                                      cache), checkpoint-log-bytes=SIZE (the log that makes a checkpoint due: 64MiB), no-gc \
-                                     (without garbage collection)";
+                                     (without garbage collection); server (over sockets), with queue, filter, inline (where \
+                                     commands run), memtables (single reads look at the memtables alone)";
 
 impl Registry {
     /// These engines and Fulgurite. `process_io` counts the file calls of the process, for engines that do not count
@@ -52,6 +55,11 @@ impl Registry {
         if let Some(peer) = self.peers.iter().find(|engine| engine.name() == name) {
             return Ok(peer.clone());
         }
+        if let Some(words) =
+            name.strip_prefix("fulgurite:").filter(|words| words.split('+').any(|word| word == SERVER))
+        {
+            return Ok(Arc::new(server(name, words)?));
+        }
         let options = Options { assume_power_safe_cache, ..Options::default() };
         let mut engine = FulguriteEngine::new(name, options);
         match (name.strip_prefix(FULGURITE), name.split_once(':')) {
@@ -64,7 +72,26 @@ impl Registry {
 }
 
 /// Features that figures want of Fulgurite and that it lacks: by the option that asks for them.
-const MISSING: [(&str, &str); 2] = [("lsm", "LSM tables"), ("server", "server")];
+const MISSING: [(&str, &str); 1] = [("lsm", "LSM tables")];
+
+/// The word that asks for the server.
+const SERVER: &str = "server";
+
+/// The server of this name, which has words after that of the server.
+fn server(name: &str, words: &str) -> Result<ServerEngine, String> {
+    let mut engine =
+        ServerEngine { name: name.into(), dispatch: Dispatch::default(), reads_memtables: false };
+    for word in words.split('+').filter(|word| *word != SERVER) {
+        match Dispatch::ALL.into_iter().find(|dispatch| dispatch.name() == word) {
+            Some(dispatch) => engine.dispatch = dispatch,
+            None if word == "memtables" => engine.reads_memtables = true,
+            None => {
+                return Err(format!("`{word}` is no option of the server: there are {FULGURITE_OPTIONS}"));
+            }
+        }
+    }
+    Ok(engine)
+}
 
 fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> {
     let options = &mut engine.options;
@@ -104,6 +131,8 @@ mod tests {
             "fulgurite:aggregated+block",
             "fulgurite:buffered",
             "fulgurite:no-gc",
+            "fulgurite:server",
+            "fulgurite:server+filter+memtables",
             "fulgurite:checkpoint-log-bytes=2MiB+block",
         ] {
             assert_eq!(
@@ -116,6 +145,8 @@ mod tests {
             "fulguritex",
             "fulgurite:",
             "fulgurite:fast",
+            "fulgurite:queue",
+            "fulgurite:server+fast",
             "fulgurite:checkpoint-log-bytes=2",
             "fulgurite:checkpoint-log-bytes=2MB",
             "rocksdb",

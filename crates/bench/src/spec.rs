@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::workload::{
-    DeleteQueue, JobQueue, LinkBench, Load, Micro, Mix, MvccVsLock, Oltp, QueueWork, Scan, TailLatency, Tpcb,
-    Tpcc, Workload, Ycsb,
+    DeleteQueue, JobQueue, LinkBench, Load, Micro, Mix, MvccVsLock, Niosit, NiositLoad, Oltp, QueueWork,
+    Scan, TailLatency, Tpcb, Tpcc, Workload, Ycsb,
 };
 
 /// A workload and its parameters; each is described at the workload.
@@ -23,6 +23,7 @@ pub enum Spec {
     LinkBench { nodes: u64 },
     TailLatency(TailLatency),
     Ycsb { mix: Mix, records: u64, value_bytes: usize },
+    Niosit { load: NiositLoad, records: u64 },
 }
 
 impl Spec {
@@ -40,6 +41,7 @@ impl Spec {
             Spec::Tpcc(tpcc) => Box::new(tpcc),
             Spec::LinkBench { nodes } => Box::new(LinkBench::new(nodes)),
             Spec::TailLatency(tail_latency) => Box::new(tail_latency),
+            Spec::Niosit { load, records } => Box::new(Niosit::new(load, records)),
             Spec::Ycsb { mix, records, value_bytes } => Box::new(Ycsb::new(mix, records, value_bytes)),
         }
     }

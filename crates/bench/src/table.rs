@@ -57,6 +57,12 @@ impl TableSpec {
          checkpoints stats_max_us bare_max_us",
     );
 
+    /// Where a server ran commands, and how long reads waited for that.
+    pub const SERVER: TableSpec = TableSpec(
+        "operations_per_second p50_latency_us p99_latency_us held_share held_waiting_us held_processing_us \
+         other_waiting_us other_processing_us inline_share switches_per_operation",
+    );
+
     fn metrics(&self) -> impl Iterator<Item = &'static Metric> {
         self.0.split(' ').map(Metric::named)
     }

@@ -27,6 +27,7 @@ use crate::figures::workload_view;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::report::End;
+use crate::server_process::serve_store;
 use crate::{Error, Report, serve};
 
 const EXIT_CODES: &str = "\
@@ -122,6 +123,9 @@ enum What {
     /// Do one run, whose job is on standard input: this program starts itself with it.
     #[command(hide = true)]
     Run,
+    /// Serve the store that standard input names, until it ends: this program starts itself with it.
+    #[command(hide = true)]
+    ServeStore,
     /// A figure or table of a paper.
     #[command(external_subcommand)]
     Figure(Vec<OsString>),
@@ -148,6 +152,7 @@ impl Program {
                 let env: Arc<dyn Env> = RealEnv::new();
                 Ok(serve(&env, &self.registry)?)
             }
+            What::ServeStore => Ok(serve_store()?),
             What::Figure(words) => figure_args::run(self, words),
         }
     }

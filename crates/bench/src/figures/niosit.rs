@@ -1,30 +1,56 @@
 //! *NIOSIT: efficient data access for log-structured merge-tree style storage systems* (replies from the I/O thread).
 
-use super::{Experiment, Figure, configuration, data_point, engines, rates};
+use super::{ALL_IN_MEMORY, Experiment, Figure, configuration, data_point, engines, rates};
 use crate::engine::Level;
 use crate::plot::X;
 use crate::spec::Spec;
-use crate::workload::Mix;
+use crate::table::TableSpec;
+use crate::workload::NiositLoad;
+
+/// The server: a label, and the options of its engine.
+const SERVERS: [(&str, &str); 5] = [
+    ("queue", "fulgurite:server+queue"),
+    ("filter", "fulgurite:server+filter"),
+    ("inline", "fulgurite:server+inline"),
+    ("queue DELTA GET", "fulgurite:server+queue+memtables"),
+    ("filter DELTA GET", "fulgurite:server+filter+memtables"),
+];
+
+/// The memory for a record: it stays there, also with the versions that a run writes.
+const RECORD_BYTES: u64 = 1_600;
 
 pub(super) const FIGURES: [Figure; 1] = [Figure {
-    name: "niosit-figure9",
-    aliases: &["niosit-figure10", "niosit-figure11", "niosit-figure12"],
-    title: "YCSB A and B with 100-byte records: through a server, and without one (NIOSIT, Fig. 9 to 12)",
+    name: "niosit",
+    aliases: &[
+        "niosit-figure6",
+        "niosit-figure7",
+        "niosit-figure8",
+        "niosit-figure9",
+        "niosit-figure10",
+        "niosit-figure11",
+        "niosit-figure12",
+    ],
+    title: "Reads and durable writes of 100-byte records over sockets, by dispatch (NIOSIT, Fig. 6 to 12)",
     build: |settings| {
         let records = settings.rows(100_000);
         let mut data_points = Vec::new();
-        for (name, mix) in [("A", Mix::A), ("B", Mix::B)] {
-            for threads in settings.threads(&[1, 8, 32, 64]) {
-                let workload = Spec::Ycsb { mix, records, value_bytes: 100 };
-                data_points.push(data_point(name, workload, threads, settings.time(1.0)));
+        for (name, load) in
+            [("A", NiositLoad::A), ("B", NiositLoad::B), ("connection", NiositLoad::Connection)]
+        {
+            for threads in settings.threads(&[1, 50, 100, 300]) {
+                let workload = Spec::Niosit { load, records };
+                let mut data_point = data_point(name, workload, threads, settings.time(2.0));
+                data_point.cache_bytes = ALL_IN_MEMORY.max(records * RECORD_BYTES);
+                data_points.push(data_point);
             }
         }
-        let mut configurations = engines("fulgurite,rocksdb,wiredtiger");
-        let servers = ["server, queued", "server, from the I/O thread"];
-        configurations
-            .splice(1..1, servers.map(|label| configuration(label, "fulgurite:server", Level::Sync)));
-        Experiment::new(configurations, "fulgurite", data_points)
-            .note("without a server this is the ceiling for one: the store alone")
-            .plot("", rates("YCSB A and B", X::DataPoints))
+        let mut configurations: Vec<_> =
+            SERVERS.iter().map(|(label, engine)| configuration(label, engine, Level::Sync)).collect();
+        configurations.extend(engines("fulgurite,rocksdb,wiredtiger"));
+        Experiment::new(configurations, "queue", data_points)
+            .note("without a server (fulgurite, rocksdb, wiredtiger): the store alone, the ceiling for a server")
+            .note("the clients of a server have the same processors")
+            .table(&TableSpec::SERVER)
+            .plot("", rates("YCSB A and B, and connections", X::DataPoints))
     },
 }];

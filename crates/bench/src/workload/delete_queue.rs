@@ -76,7 +76,7 @@ impl Workload for DeleteQueue {
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut value = [0; SIZES.value_bytes];
-        fill(store, self.loaded_rows(), SIZES.row_bytes(), filling, |row, open| {
+        fill(store, 0..self.loaded_rows(), SIZES.row_bytes(), filling, |row, open| {
             let position = Position { queue: (row / self.backlog) as u32, at: row % self.backlog };
             Seal { row: position.at, write: 0 }.write_over(&mut value);
             open.put(0, &position.key(), &value)

@@ -85,7 +85,7 @@ impl Workload for JobQueue {
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let jobs = if self.work == Work::Take { self.jobs } else { 0 };
-        fill_sealed(store, SIZES, jobs, filling, |key, job| key.copy_from_slice(&job.to_be_bytes()))
+        fill_sealed(store, SIZES, 0..jobs, filling, |key, job| key.copy_from_slice(&job.to_be_bytes()))
     }
 
     fn client(&self, _: u32, _: u32) -> Client {

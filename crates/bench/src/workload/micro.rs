@@ -214,7 +214,7 @@ impl Workload for Micro {
         let rows = if self.mix == MicroMix::Insert { 0 } else { self.rows };
         let mut key = vec![0; self.sizes.key_bytes];
         let mut value = vec![0; self.sizes.value_bytes];
-        fill(store, rows, self.sizes.row_bytes(), filling, |row, open| {
+        fill(store, 0..rows, self.sizes.row_bytes(), filling, |row, open| {
             self.write_key(&mut key, row);
             match self.is_sealed() {
                 true => Seal { row, write: 0 }.write_over(&mut value),

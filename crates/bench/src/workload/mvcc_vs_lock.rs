@@ -103,7 +103,7 @@ impl Workload for MvccVsLock {
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
-        fill_sealed(store, SIZES, self.pairs, filling, write_key)
+        fill_sealed(store, SIZES, 0..self.pairs, filling, write_key)
     }
 
     fn client(&self, thread: u32, threads: u32) -> Client {

@@ -63,7 +63,7 @@ impl Workload for Oltp {
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut buffers = Buffers::new(self.sizes);
         let row_bytes = self.sizes.row_bytes() + self.entry_bytes();
-        fill(store, self.rows, row_bytes, filling, |row, open| {
+        fill(store, 0..self.rows, row_bytes, filling, |row, open| {
             let mut random = Random::new(row);
             write_key(&mut buffers.key, row);
             buffers.new_value(&mut random, self.rows);

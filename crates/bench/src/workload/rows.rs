@@ -88,10 +88,10 @@ impl Random {
     }
 }
 
-/// Commits the rows 0 to `rows`, many at a time, and settles the store; `row` puts all entries of a row.
+/// Commits these rows, many at a time, and settles the store; `row` puts all entries of a row.
 pub(crate) fn fill(
     store: &dyn Store,
-    rows: u64,
+    rows: std::ops::Range<u64>,
     row_bytes: u64,
     filling: &mut Filling<'_>,
     mut row: impl FnMut(u64, &mut dyn Transaction) -> Result<()>,
@@ -99,15 +99,15 @@ pub(crate) fn fill(
     let batch = (BATCH_BYTES / row_bytes.max(1)).max(1);
     let mut session = store.session()?;
     let mut session = RetryingSession::new(&mut *session, 0);
-    let mut first = 0;
-    while first < rows {
-        let end = (first + batch).min(rows);
+    let mut first = rows.start;
+    while first < rows.end {
+        let end = (first + batch).min(rows.end);
         session.write(|open| {
             (first..end).try_for_each(|number| row(number, open))?;
             Ok(Verdict::Commit)
         })?;
         first = end;
-        if !filling(first as f64 / rows as f64) {
+        if !filling((first - rows.start) as f64 / (rows.end - rows.start) as f64) {
             return Err(Error::Interrupted);
         }
     }

@@ -64,7 +64,7 @@ impl Workload for Scan {
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
-        fill_sealed(store, self.sizes, self.rows, filling, write_key)
+        fill_sealed(store, self.sizes, 0..self.rows, filling, write_key)
     }
 
     fn client(&self, thread: u32, _: u32) -> Client {

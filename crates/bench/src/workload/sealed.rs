@@ -1,5 +1,7 @@
 //! Values that identify their row and their write, so that a store that swaps, tears or loses them is detected.
 
+use std::ops::Range;
+
 use super::Filling;
 use super::rows::{Random, Sizes, fill, read_all};
 use crate::engine::Store;
@@ -79,11 +81,11 @@ impl Writes {
     }
 }
 
-/// Fills the table 0 with the rows 0 to `rows`, whose keys `write_key` writes, and settles the store.
+/// Fills the table 0 with these rows, whose keys `write_key` writes, and settles the store.
 pub(crate) fn fill_sealed(
     store: &dyn Store,
     sizes: Sizes,
-    rows: u64,
+    rows: Range<u64>,
     filling: &mut Filling<'_>,
     write_key: impl Fn(&mut [u8], u64),
 ) -> Result<()> {

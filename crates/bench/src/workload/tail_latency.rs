@@ -94,7 +94,7 @@ impl Workload for TailLatency {
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut key = vec![0; self.sizes.key_bytes];
         let mut value = vec![0; self.sizes.value_bytes];
-        fill(store, self.loaded_rows(), self.sizes.row_bytes(), filling, |row, open| {
+        fill(store, 0..self.loaded_rows(), self.sizes.row_bytes(), filling, |row, open| {
             let position = self.position(row);
             write_key(&mut key, position.row);
             Seal { row, write: 0 }.write_over(&mut value);

@@ -76,7 +76,7 @@ impl Workload for Tpcb {
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let (branches, tellers) = (u64::from(self.branches), u64::from(self.tellers()));
-        fill(store, self.rows(), ROW_BYTES as u64, filling, |row, open| {
+        fill(store, 0..self.rows(), ROW_BYTES as u64, filling, |row, open| {
             if row < branches {
                 put_balance(open, BRANCHES, &(row as u32).to_be_bytes(), 0)
             } else if row < branches + tellers {

@@ -88,7 +88,7 @@ impl Mix {
 const SECOND: usize = 1;
 const SCAN_RECORDS_MAX: u64 = 100;
 const USER: &[u8] = b"user";
-const KEY_BYTES: usize = USER.len() + 19;
+pub(super) const KEY_BYTES: usize = USER.len() + 19;
 
 impl Ycsb {
     /// Ten fields of 100 bytes.
@@ -105,6 +105,26 @@ impl Ycsb {
         Ycsb { mix, records, value_bytes, chooser, inserted: Arc::new(Inserted::new(records)) }
     }
 
+    /// How many records are loaded.
+    pub(super) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Fills these records into a store, and settles it.
+    pub(super) fn fill_records(
+        &self,
+        store: &dyn Store,
+        records: std::ops::Range<u64>,
+        filling: &mut Filling<'_>,
+    ) -> Result<()> {
+        fill_sealed(store, self.sizes(), records, filling, write_user)
+    }
+
+    /// The number of a record.
+    pub(super) fn choose(&mut self, random: &mut Random) -> u64 {
+        self.chooser.next(random, self.inserted.acknowledged())
+    }
+
     fn sizes(&self) -> Sizes {
         Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }
     }
@@ -114,7 +134,7 @@ impl Ycsb {
     }
 }
 
-fn write_user(key: &mut [u8], record: u64) {
+pub(super) fn write_user(key: &mut [u8], record: u64) {
     key[..USER.len()].copy_from_slice(USER);
     write_key(&mut key[USER.len()..], (fnv1a_64(record) as i64).unsigned_abs());
 }
@@ -143,7 +163,7 @@ impl Workload for Ycsb {
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         self.inserted.restart(self.records);
-        fill_sealed(store, self.sizes(), self.records, filling, write_user)
+        self.fill_records(store, 0..self.records, filling)
     }
 
     fn client(&self, thread: u32, _: u32) -> Client {
@@ -209,8 +229,7 @@ impl YcsbClient {
 
     /// Chooses a record, and puts its key into `self.key`.
     fn choose(&mut self) -> u64 {
-        let records = self.workload.inserted.acknowledged();
-        let record = self.workload.chooser.next(&mut self.random, records);
+        let record = self.workload.choose(&mut self.random);
         write_user(&mut self.key, record);
         record
     }

@@ -185,7 +185,7 @@ impl Workload for LinkBench {
         self.next_node.store(self.nodes, Ordering::Relaxed);
         let mut value = Vec::new();
         let bytes = self.shape().loaded_bytes / self.nodes;
-        fill(store, self.nodes, bytes, filling, |id, open| load_node(open, id, &mut value))
+        fill(store, 0..self.nodes, bytes, filling, |id, open| load_node(open, id, &mut value))
     }
 
     fn client(&self, thread: u32, threads: u32) -> Client {

@@ -84,7 +84,7 @@ impl Workload for Tpcc {
         let mut population = Population::new(self.scale);
         let units = Population::units(&self.scale);
         let unit_bytes = self.scale.loaded_bytes() / units;
-        fill(store, units, unit_bytes, filling, |unit, open| population.put(unit, open))
+        fill(store, 0..units, unit_bytes, filling, |unit, open| population.put(unit, open))
     }
 
     fn client(&self, thread: u32, _: u32) -> Client {
