@@ -1,5 +1,5 @@
-//! Reads of the memtables alone, as the transaction node of NIOSIT (Xiao and others, 2017) has them, whose word for what the memtables
-//! hold is the command's: `DELTA`.
+//! `DELTA`: reads of the memtables alone, as the transaction node of NIOSIT (Xiao and others, 2017) makes them. The paper calls what they
+//! hold the delta.
 
 use fulgurite::InMemtables;
 
