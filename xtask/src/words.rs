@@ -48,6 +48,7 @@ const PRIVATE: [Private; 8] = [
             "docs/glossary.md",
             "docs/architecture.md",
             "docs/checkpoints.md",
+            "docs/performance.md",
             "docs/server.md",
         ],
     },

@@ -13,7 +13,7 @@ const ELSEWHERE: [(&str, usize, &str); 5] = [
     ("README.md", 2, "one builds and tests everything, one installs"),
     ("CONTRIBUTING.md", 5, "they build, run other tests, and write fixtures"),
     ("docs/benchmarks.md", 6, "they build, fetch libraries, and measure for minutes"),
-    ("docs/performance.md", 2, "they measure for minutes"),
+    ("docs/performance.md", 3, "they measure for minutes"),
     ("docs/server.md", 3, "a server does not end, and they need Redis and clients of other languages"),
 ];
 
