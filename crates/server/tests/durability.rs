@@ -163,7 +163,6 @@ fn replies_wait_for_the_commits_that_they_show() {
             ("SETNX k 2", "0"),
             ("APPEND k 2", "2"),
             // Reads see the commits that were acknowledged, and those before them; commands that write see all.
-            ("GETEX k", "\"1\""),
             ("STRLEN k", "1"),
             ("SET k text GET", "\"12\""),
             ("INCR k", "-ERR value is not an integer or out of range"),

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fulgurite::{Csn, Watch};
+use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
@@ -159,7 +160,9 @@ impl IoThread {
             (0..self.listeners.len()).for_each(|index| self.accept(index));
         }
         let turns = std::mem::take(&mut self.turns);
-        let mut round = Round { shared, batch: None, turns_left: turns.len() + events.iter().count() };
+        let is_turn = |event: &&Event| event.token() != WAKE && event.token().0 < LISTENERS;
+        let turns_left = turns.len() + events.iter().filter(is_turn).count();
+        let mut round = Round { shared, batch: None, turns_left };
         for token in turns {
             round.turns_left -= 1;
             if let Some(connection) = &mut self.connections[token] {
@@ -168,7 +171,7 @@ impl IoThread {
             }
         }
         for event in events {
-            round.turns_left -= 1;
+            round.turns_left -= usize::from(is_turn(&event));
             match event.token() {
                 WAKE => {}
                 Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
