@@ -266,3 +266,56 @@ fn what_follows_the_end_of_a_connection_costs_no_replies() {
         }
     }
 }
+
+/// A client whose command is in a batch sends another one after a `FLUSHDB` was acknowledged, in the same round of the event loop.
+#[test]
+fn a_command_that_joins_a_batch_of_its_client_writes_after_what_was_flushed_before_it() {
+    let mut config = config();
+    config.io_threads = 2;
+    let (_, _, server) = serve(config);
+    // In turns on the two threads.
+    let mut all: Vec<Client> = (0..12).map(|_| Client::connect(&server)).collect();
+    assert!(all.iter_mut().all(|client| client.ask("PING") == "PONG"));
+    let mut others: Vec<Client> = Vec::new();
+    let mut same: Vec<Client> = Vec::new();
+    for (index, client) in all.into_iter().enumerate() {
+        if index % 2 == 0 { same.push(client) } else { others.push(client) }
+    }
+    let (mut flusher, mut reader) = (others.pop().unwrap(), others.pop().unwrap());
+    let mut writer = same.pop().unwrap();
+    let rows: Vec<String> = (0..200).map(|row| format!("m{row}")).collect();
+    reader.ask("SELECT 1");
+    reader.ask(&format!("RPUSH rows {}", rows.join(" ")));
+    reader.ask(&format!("RPUSH rows {}", rows.join(" ")));
+    reader.ask("SELECT 0");
+    for client in &mut same {
+        assert_eq!(client.ask("SELECT 1"), "OK");
+    }
+    let work = encode(&vec!["LRANGE rows 0 -1".to_string(); 60]);
+    for round in 0..200 {
+        let key = format!("key{round}");
+        let last = encode(&[format!("SET {key} v")]);
+        // The first round of the event loop.
+        same[0].send(&work);
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
+        // The second: the writer leaves some of its commands for its next turn.
+        writer.send(&encode(&vec!["SET other v".to_string(); 68]));
+        same[1].send(&work);
+        same[2].send(&work);
+        std::thread::park_timeout(std::time::Duration::from_millis(round % 12));
+        // The third: the rest of those join the batch, and then the last one.
+        same[3].send(&work);
+        same[4].send(&work);
+        writer.send(&last[..5]);
+        std::thread::park_timeout(std::time::Duration::from_millis((round / 12) % 12));
+        assert_eq!(flusher.ask("FLUSHDB"), "OK");
+        writer.send(&last[5..]);
+        assert!((0..69).all(|_| writer.receive_text() == "OK"));
+        assert_eq!(
+            reader.ask(&format!("GET {key}")),
+            "\"v\"",
+            "round {round}: an acknowledged write is lost"
+        );
+        same[..5].iter_mut().for_each(|client| (0..60).for_each(|_| _ = client.receive()));
+    }
+}

@@ -72,7 +72,7 @@ pub(super) fn run_whole<'s>(
 ) -> Whole {
     let command = command::find(&args[0]);
     let joins = command.filter(|command| joining.may && joins_batch(io.shared, session, command, args));
-    let mut accepts = joining.is_member;
+    let mut accepts = false;
     if batch.is_none() && joins.is_some() && joining.begins {
         *batch = Batch::begin(io, session);
         accepts = true;
