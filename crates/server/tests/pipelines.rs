@@ -319,3 +319,33 @@ fn a_command_that_joins_a_batch_of_its_client_writes_after_what_was_flushed_befo
         same[..5].iter_mut().for_each(|client| (0..60).for_each(|_| _ = client.receive()));
     }
 }
+
+/// A client sends nothing more, its reply to a command before waits for a commit, and another one fails the batch in which its last
+/// command is.
+#[test]
+fn a_client_that_has_ended_gets_replies_to_commands_of_a_batch_that_was_given_up() {
+    let mut config = config();
+    config.io_threads = 1;
+    config.flushing = fulgurite_server::Flushing::Lead;
+    let (_, _, server) = serve(config);
+    let mut busy = Client::connect(&server);
+    let rows: Vec<String> = (0..200).map(|row| format!("m{row}")).collect();
+    assert_eq!(busy.ask(&format!("RPUSH rows {}", rows.join(" "))), "200");
+    assert_eq!(busy.ask(&format!("RPUSH rows {}", rows.join(" "))), "400");
+    let work = encode(&vec!["LRANGE rows 0 -1".to_string(); 60]);
+    for round in 0..20 {
+        let (mut ends, mut fails) = (Client::connect(&server), Client::connect(&server));
+        assert_eq!((ends.ask("PING"), fails.ask("PING")), ("PONG".into(), "PONG".into()));
+        busy.send(&work);
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
+        ends.send(&encode(&["SET x 1", "PING", "INCR y"].map(String::from)));
+        ends.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // It has copied some when there are too many rows for an I/O thread.
+        fails.send_command("COPY rows copy REPLACE");
+        let replies = [0; 3].map(|_| ends.receive_text());
+        assert_eq!(replies, ["OK", "PONG", &(round + 1).to_string()], "round {round}");
+        assert!(ends.receive().is_none());
+        (0..60).for_each(|_| _ = busy.receive());
+        assert_eq!(fails.receive_text(), "1");
+    }
+}

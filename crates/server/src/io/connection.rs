@@ -326,7 +326,9 @@ impl Connection {
 
     fn next(&self) -> Next {
         let has_sent_all = self.output.unsent() == 0 && self.long_reply_left() == 0;
-        let is_done = self.is_closing || (self.has_ended && self.session.is_some() && self.paused.is_none());
+        // Commands that were taken back from a batch have no replies yet.
+        let has_run_all = self.paused.is_none() && self.consumed >= self.alone_until;
+        let is_done = self.is_closing || (self.has_ended && has_run_all);
         if is_done && has_sent_all && self.session.is_some() { Next::Close } else { Next::Event }
     }
 
