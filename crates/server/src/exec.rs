@@ -49,6 +49,11 @@ impl Exec {
         Ok(commit)
     }
 
+    /// How many bytes its commands wrote.
+    pub fn written_bytes(&self) -> usize {
+        self.adds.bytes
+    }
+
     /// A number that changes with each write.
     pub fn changes(&self) -> u64 {
         self.txn.changes()

@@ -349,3 +349,32 @@ fn a_client_that_has_ended_gets_replies_to_commands_of_a_batch_that_was_given_up
         assert_eq!(fails.receive_text(), "1");
     }
 }
+
+/// Commands that are short, and write much: more than a transaction may that does not wait.
+#[test]
+fn commands_that_write_long_values_are_few_transactions() {
+    const CLIENTS: usize = 16;
+    let mut config = config();
+    config.io_threads = 1;
+    let (_, db, server) = serve(config);
+    let mut busy = Client::connect(&server);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(&server)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.ask(&format!("SET {number} {}", "v".repeat(20 << 10))), "OK");
+    }
+    let rows: Vec<String> = (0..200).map(|row| format!("m{row}")).collect();
+    assert_eq!(busy.ask(&format!("RPUSH rows {}", rows.join(" "))), "200");
+    let work = encode(&vec!["LRANGE rows 0 -1".to_string(); 60]);
+    let fewest = (0..20).map(|round| {
+        let before = db.visible_csn().0;
+        busy.send(&work);
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send_command(&format!("EXPIRE {number} {}", 1_000 + round));
+        }
+        assert!(clients.iter_mut().all(|client| client.receive_text() == "1"));
+        (0..60).for_each(|_| _ = busy.receive());
+        db.visible_csn().0 - before
+    });
+    let all: Vec<u64> = fewest.collect();
+    assert!(*all.iter().min().unwrap() < 10, "{all:?} transactions");
+}

@@ -30,8 +30,11 @@ use crate::shared::Shared;
 use crate::stop::Stop;
 use crate::tallies::Ran as CommandRan;
 
-/// A batch ends when its commands have so many bytes: the replies to the first ones wait for the last one.
+/// A batch ends when its commands have so many bytes, or have written so many: the replies to the first ones wait for the last one.
 const BYTES_MAX: usize = 64 << 10;
+
+/// A command that has one write so many does not belong to it: a longer transaction would have to wait at its commit.
+const WRITTEN_BYTES_MAX: usize = 192 << 10;
 
 /// ... or are so many: what the transaction looks up stays in the processor's nearest caches, and others wait less for its keys.
 const COMMANDS_MAX: usize = 16;
@@ -111,7 +114,11 @@ impl<'s> Batch<'s> {
 
     /// Whether it has enough commands.
     pub fn is_full(&self) -> bool {
-        self.bytes >= BYTES_MAX || self.ran.len() >= COMMANDS_MAX
+        self.bytes.max(self.written_bytes()) >= BYTES_MAX || self.ran.len() >= COMMANDS_MAX
+    }
+
+    fn written_bytes(&self) -> usize {
+        self.exec.as_ref().map_or(0, |exec| exec.written_bytes())
     }
 
     /// Runs a command of so many bytes that may belong to it.
@@ -141,7 +148,7 @@ impl<'s> Batch<'s> {
         session.own = session.own.max(snapshot);
         let has_written = self.exec.as_ref().is_none_or(|exec| exec.changes() != before);
         match ran {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) if self.written_bytes() < WRITTEN_BYTES_MAX => {}
             Ok(Err(Stop::Reply(error))) if !has_written => {
                 out.truncate(start);
                 Encoder::new(out, session.protocol).error(error.code, &error.message);
@@ -150,7 +157,7 @@ impl<'s> Batch<'s> {
                 out.truncate(start);
                 return Ran::Ends;
             }
-            Ok(Err(_)) => {
+            Ok(_) => {
                 out.truncate(start);
                 return Ran::Fails;
             }

@@ -92,11 +92,13 @@ pub(crate) struct Write<'t> {
     pub adds: Adds,
 }
 
-/// Whether what is written adds data. What only deletes, and writes a count and a head record beside that, is taken on a full disk, too.
+/// Whether what is written adds data, and how long the records and rows are. What only deletes, and writes a count and a head record beside
+/// that, is taken on a full disk, too.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Adds {
     has_put: bool,
     has_deleted: bool,
+    pub bytes: usize,
 }
 
 impl Adds {
@@ -104,6 +106,7 @@ impl Adds {
     pub fn note(&mut self, more: Adds) {
         self.has_put |= more.has_put;
         self.has_deleted |= more.has_deleted;
+        self.bytes += more.bytes;
     }
 
     fn only_deletes(self) -> bool {
@@ -223,6 +226,7 @@ impl<'t> Write<'t> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(ErrorReply::TOO_LONG.into());
         }
+        self.adds.bytes += value.len();
         Ok(self.txn.put(&self.model.tables.content, row, value)?)
     }
 
@@ -294,6 +298,7 @@ impl<'t> Write<'t> {
         self.txn.put(&self.model.tables.heads, head_key(self.keyspace, key), record)?;
         self.add_created(self.keyspace, old.is_none().into());
         self.adds.has_put = true;
+        self.adds.bytes += record.len();
         Ok(())
     }
 
