@@ -144,7 +144,7 @@ impl Transaction {
     /// database does not know. From that moment on, by the time that orders commits, the commit fails with
     /// [`Error::Conflict`](crate::Error::Conflict) on an [expired](crate::Contended::Expired) key, as it does after
     /// [`Transaction::get_for_update`] of a value with that expiry. Of several moments the first counts. A transaction that
-    /// writes nothing does not commit, and this has no effect on it.
+    /// writes nothing does not commit, and this has no effect on it, except in [`Transaction::try_commit_validated`].
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};

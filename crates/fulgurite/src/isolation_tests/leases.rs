@@ -265,3 +265,23 @@ fn a_commit_at_or_after_the_moment_that_it_was_given_is_a_conflict() {
         }
     }
 }
+
+/// The same for one that writes nothing, whose reads are validated.
+#[test]
+fn a_validation_at_or_after_the_moment_that_the_transaction_was_given_is_a_conflict() {
+    for (passes_ms, commits) in [(999, true), (1_000, false)] {
+        let (env, db, table) = leased();
+        let now_ms = env.clock().wall_ms();
+        let txn = db.begin();
+        txn.commit_before(&table, b"head", Expiry::at_unix_ms(now_ms + 1_000)).unwrap();
+        env.advance(Duration::from_millis(passes_ms));
+        match txn.try_commit_validated() {
+            Ok(_) => assert!(commits),
+            Err(Error::Conflict(conflict)) => {
+                assert!(!commits);
+                assert_eq!(conflict.on, Contended::Expired(b"head"[..].into()));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -166,7 +166,9 @@ impl Transaction {
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let committing = Committing { transaction: self, reads: reads.into_validated(), exclusive: None };
         // Without latches: what was acknowledged before this call is applied.
-        let outcome = committing.validate(Csn::ZERO, Io::MemoryOnly);
+        let outcome = committing.validate(Csn::ZERO, Io::MemoryOnly).and_then(|()| {
+            if engine.now_ms() < committing.before_ms() { Ok(()) } else { Err(committing.too_late()) }
+        });
         let Committing { mut transaction, reads, .. } = committing;
         transaction.reads = reads.into_reads();
         match outcome {
