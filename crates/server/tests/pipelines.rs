@@ -378,3 +378,45 @@ fn commands_that_write_long_values_are_few_transactions() {
     let all: Vec<u64> = fewest.collect();
     assert!(*all.iter().min().unwrap() < 10, "{all:?} transactions");
 }
+
+/// A client's key is locked by a batch of another I/O thread, which runs many reads of others.
+#[test]
+fn a_batch_ends_before_many_reads_beside_it() {
+    let mut config = config();
+    config.io_threads = 2;
+    let (_, _, server) = serve(config);
+    // In turns on the two threads.
+    let all: Vec<Client> = (0..60).map(|_| Client::connect(&server)).collect();
+    let (mut same, mut others) = (Vec::new(), Vec::new());
+    for (index, mut client) in all.into_iter().enumerate() {
+        assert_eq!(client.ask("PING"), "PONG");
+        if index % 2 == 0 { same.push(client) } else { others.push(client) }
+    }
+    let rows: Vec<String> = (0..400).map(|row| format!("m{row}")).collect();
+    assert_eq!(others[0].ask(&format!("RPUSH rows {}", rows[..200].join(" "))), "200");
+    assert_eq!(others[0].ask(&format!("RPUSH rows {}", rows[200..].join(" "))), "400");
+    let mut member = same.pop().unwrap();
+    let work = encode(&vec!["LRANGE rows 0 -1".to_string(); 60]);
+    let timed = |client: &mut Client, command: &str| {
+        let begun = std::time::Instant::now();
+        assert_eq!(client.ask(command), "OK");
+        begun.elapsed()
+    };
+    let mut waits: Vec<_> = (0..10)
+        .map(|_| {
+            let begun = std::time::Instant::now();
+            same[0].send(&work);
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            member.send_command("SET hot 1");
+            same[1..].iter_mut().for_each(|client| client.send(&work));
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+            let cold = timed(&mut others[0], "SET cold 2");
+            let hot = timed(&mut others[0], "SET hot 2");
+            assert_eq!(member.receive_text(), "OK");
+            same.iter_mut().for_each(|client| (0..60).for_each(|_| _ = client.receive()));
+            (hot, cold, begun.elapsed())
+        })
+        .collect();
+    waits.sort();
+    assert!(waits[5].0 < waits[5].2 / 4, "{waits:?}");
+}

@@ -39,6 +39,9 @@ const WRITTEN_BYTES_MAX: usize = 192 << 10;
 /// ... or are so many: what the transaction looks up stays in the processor's nearest caches, and others wait less for its keys.
 const COMMANDS_MAX: usize = 16;
 
+/// ... or so many others ran beside it: commands of other threads may wait for its keys.
+const BESIDE_MAX: u64 = 64;
+
 /// The transaction of several commands that write.
 pub(super) struct Batch<'s> {
     /// `None` while a command runs.
@@ -48,6 +51,8 @@ pub(super) struct Batch<'s> {
     now_ms: u64,
     durability: Durability,
     ran: Vec<CommandRan>,
+    /// How many commands ran beside it.
+    beside: u64,
     bytes: usize,
     /// The tokens of the connections that have commands in it.
     pub members: Vec<usize>,
@@ -91,7 +96,7 @@ impl<'s> Batch<'s> {
         drop(context);
         let locks = HeldMore::default();
         let (ran, members) = (Vec::new(), Vec::new());
-        Some(Batch { exec, locks, running, now_ms, durability, ran, bytes: 0, members })
+        Some(Batch { exec, locks, running, now_ms, durability, ran, beside: 0, bytes: 0, members })
     }
 
     /// Whether a command that has arrived by now may join it.
@@ -102,8 +107,14 @@ impl<'s> Batch<'s> {
             && self.is_current(shared)
     }
 
+    /// Whether another command may run beside it. It accepts none any more after its millisecond, so nothing is lost if it ends then.
+    pub fn lets_one_run(&mut self, shared: &Shared) -> bool {
+        self.beside += 1;
+        self.beside <= BESIDE_MAX && shared.db.now_ms() == self.now_ms && self.is_current(shared)
+    }
+
     /// Whether the databases have the keyspaces that they had when it began.
-    pub fn is_current(&self, shared: &Shared) -> bool {
+    fn is_current(&self, shared: &Shared) -> bool {
         shared.model.keyspaces.current() == self.running.map
     }
 

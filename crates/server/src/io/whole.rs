@@ -155,10 +155,15 @@ fn joins_batch(shared: &Shared, session: &Session, command: &Command, args: &Arg
 }
 
 /// Whether a command may run while a batch of other connections goes on: it reads what is acknowledged, in the same keyspaces.
-fn reads_beside(shared: &Shared, session: &Session, command: Option<&Command>, batch: &Batch<'_>) -> bool {
+fn reads_beside(
+    shared: &Shared,
+    session: &Session,
+    command: Option<&Command>,
+    batch: &mut Batch<'_>,
+) -> bool {
     command.is_some_and(|command| command.has_flag("readonly"))
         && session.multi.is_none()
-        && batch.is_current(shared)
+        && batch.lets_one_run(shared)
 }
 
 /// Has the processor load what the commands at the begin of the input will look up. Returns where the first command begins of which it
