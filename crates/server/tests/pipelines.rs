@@ -381,6 +381,7 @@ fn commands_that_write_long_values_are_few_transactions() {
 
 /// A client's key is locked by a batch of another I/O thread, which runs many reads of others.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the time of real sockets")]
 fn a_batch_ends_before_many_reads_beside_it() {
     let mut config = config();
     config.io_threads = 2;
@@ -418,5 +419,5 @@ fn a_batch_ends_before_many_reads_beside_it() {
         })
         .collect();
     waits.sort();
-    assert!(waits[5].0 < waits[5].2 / 4, "{waits:?}");
+    assert!(waits[2].0 < waits[2].2 / 4, "{waits:?}");
 }
