@@ -1,33 +1,49 @@
 //! Locks of keys: commands that write one key run one after the other, so that a hot key costs no conflicts.
 //!
-//! A command holds the locks of its keys until its commit has a number, and never over the wait for durability. The engine's
+//! A command holds the locks of its keys until its commit has a number, and never over the wait for durability. A lock knows the newest
+//! commit of those that had it: a transaction that began before that would conflict, so it does not take the lock. The engine's
 //! validation stays: what does not run here, such as another user of the database, is found by it.
 
-use fulgurite::Missing;
+use fulgurite::{Csn, Missing};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::stop::{Result, Stop};
 
-const LOCKS: usize = 1024;
+const LOCKS: usize = 4096;
 
 /// Locks of the keys of several commands, each of which is taken once.
 #[derive(Default)]
 pub(crate) struct HeldMore<'l> {
-    guards: Vec<MutexGuard<'l, ()>>,
+    guards: Vec<MutexGuard<'l, Csn>>,
     indices: SmallVec<[u16; 64]>,
 }
 
+impl HeldMore<'_> {
+    /// The commands that have the locks were committed by then.
+    pub fn note(&mut self, csn: Csn) {
+        self.guards.iter_mut().for_each(|guard| **guard = csn.max(**guard));
+    }
+}
+
 /// The locks of a server.
-pub(crate) struct KeyLocks(Box<[Mutex<()>]>);
+pub(crate) struct KeyLocks(Box<[Mutex<Csn>]>);
 
 /// Locks that are held until this is dropped.
-pub(crate) type Held<'l> = SmallVec<[MutexGuard<'l, ()>; 2]>;
+#[derive(Default)]
+pub(crate) struct Held<'l>(SmallVec<[MutexGuard<'l, Csn>; 2]>);
+
+impl Held<'_> {
+    /// The command that has the locks was committed by then.
+    pub fn note(&mut self, csn: Csn) {
+        self.0.iter_mut().for_each(|guard| **guard = csn.max(**guard));
+    }
+}
 
 impl KeyLocks {
     pub fn new() -> KeyLocks {
-        KeyLocks((0..LOCKS).map(|_| Mutex::new(())).collect())
+        KeyLocks((0..LOCKS).map(|_| Mutex::new(Csn::ZERO)).collect())
     }
 
     /// Waits until each lock was free once: what had one when this began has ended.
@@ -35,11 +51,12 @@ impl KeyLocks {
         self.0.iter().for_each(|lock| drop(lock.lock()));
     }
 
-    /// Locks keys of a numbered database beside those that are `held`, without a wait. False if another thread holds one of them: then
-    /// the keys before it stay locked.
+    /// Locks keys of a numbered database beside those that are `held`, without a wait, for a transaction that sees the commits up to
+    /// `snapshot`. False if another thread holds one of them, or has committed with it later: then the keys before it stay locked.
     pub fn try_lock_more<'l, 'k>(
         &'l self,
         held: &mut HeldMore<'l>,
+        snapshot: Csn,
         database: usize,
         mut keys: impl Iterator<Item = &'k [u8]>,
     ) -> bool {
@@ -48,7 +65,8 @@ impl KeyLocks {
             if held.indices.contains(&(index as u16)) {
                 return true;
             }
-            let Some(guard) = self.0[index].try_lock() else { return false };
+            let guard = self.0[index].try_lock().filter(|newest| **newest <= snapshot);
+            let Some(guard) = guard else { return false };
             held.guards.push(guard);
             held.indices.push(index as u16);
             true
@@ -71,7 +89,8 @@ impl KeyLocks {
         let lock = |index: usize| {
             if may_wait { Some(self.0[index].lock()) } else { self.0[index].try_lock() }
         };
-        indices.into_iter().map(lock).collect::<Option<_>>().ok_or(Stop::Blocked(Missing::Latch))
+        let guards = indices.into_iter().map(lock).collect::<Option<_>>();
+        guards.map(Held).ok_or(Stop::Blocked(Missing::Latch))
     }
 }
 

@@ -41,6 +41,7 @@ use fulgurite_resp::parse_i64;
 
 use crate::args::Args;
 use crate::context::Context;
+use crate::locks::Held;
 use crate::session::Multi;
 use crate::stop::{ErrorReply, Result, Stop};
 use crate::tallies::Ran;
@@ -209,13 +210,13 @@ fn run_locked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> 
         return context.fail("ERR", message);
     }
     // `EXEC` has the locks of all its commands.
-    let _locks = if command.has_flag("write") && !context.is_in_exec() {
+    let mut locks = if command.has_flag("write") && !context.is_in_exec() {
         let keys = command.keys_of(args);
         let locks = context.shared.locks.lock(context.session.database, keys, context.may_wait)?;
         context.begin_with_locks();
         locks
     } else {
-        Default::default()
+        Held::default()
     };
     // `CLIENT PAUSE` takes each lock once before it replies: what is here then does not write any more.
     if !context.is_in_exec()
@@ -223,7 +224,9 @@ fn run_locked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> 
     {
         return Err(Stop::Paused);
     }
-    (command.handler)(context, args)
+    let result = (command.handler)(context, args);
+    locks.note(context.session.own);
+    result
 }
 
 /// A subcommand.

@@ -6,6 +6,7 @@ use super::{Command, find};
 use crate::args::{Args, OwnedArgs};
 use crate::context::Context;
 use crate::execute::INLINE_ARGUMENTS_MAX;
+use crate::locks::Held;
 use crate::model::head_key;
 use crate::session::{Multi, Watched};
 use crate::stop::{ErrorReply, Result, Stop};
@@ -140,7 +141,7 @@ pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
 const ATTEMPTS_MAX: u32 = 3;
 
 fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
-    let _locks = lock_keys(context, multi)?;
+    let mut locks = lock_keys(context, multi)?;
     context.begin_with_locks();
     if context.shared.pause.holds(|| multi.writes(), || context.shared.monotonic_ms()) {
         return Err(Stop::Paused);
@@ -157,13 +158,16 @@ fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()>
                 context.begin_again();
             }
             Err(Stop::Conflict) => return Err(Stop::Blocked(Missing::Latch)),
-            outcome => return outcome,
+            outcome => {
+                locks.note(context.session.own);
+                return outcome;
+            }
         }
     }
 }
 
 /// The locks of all keys that its commands write, if they stay in one database.
-fn lock_keys<'l>(context: &Context<'l>, multi: &Multi) -> Result<crate::locks::Held<'l>> {
+fn lock_keys<'l>(context: &Context<'l>, multi: &Multi) -> Result<Held<'l>> {
     let commands: Vec<Args<'_>> = multi.commands.iter().map(OwnedArgs::args).collect();
     let mut keys = Vec::new();
     for args in &commands {

@@ -142,7 +142,9 @@ impl<'s> Batch<'s> {
         args: &Args<'_>,
         bytes: usize,
     ) -> Ran {
-        if !io.shared.locks.try_lock_more(&mut self.locks, session.database, command.keys_of(args)) {
+        let snapshot = self.exec.as_ref().map_or(Csn::ZERO, |exec| exec.snapshot_csn());
+        let keys = command.keys_of(args);
+        if !io.shared.locks.try_lock_more(&mut self.locks, snapshot, session.database, keys) {
             return Ran::Ends;
         }
         let start = out.len();
@@ -150,7 +152,7 @@ impl<'s> Batch<'s> {
         let mut context = Context::at(self.now_ms, io.shared, session, out, false, io.counts, map);
         context.exec = self.exec.take();
         let exec = context.exec.as_ref().expect("no command runs");
-        let (before, snapshot) = (exec.changes(), exec.snapshot_csn());
+        let before = exec.changes();
         let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, Some(command), args)));
         self.exec = context.exec.take();
         let counted = std::mem::take(&mut context.ran);
@@ -195,6 +197,7 @@ impl<'s> Batch<'s> {
                 shared.commands.note_ran(counts.stripe, &self.ran, None);
                 shared.commands.inline.fetch_add(commands, Ordering::Relaxed);
                 let Numbered { csn, needs, .. } = commit;
+                self.locks.note(csn);
                 Committed::Done { csn, needs, commit: unacknowledged(self.durability, commit) }
             }
             Err(Stop::Unknown) => Committed::Unknown,
