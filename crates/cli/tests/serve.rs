@@ -183,6 +183,12 @@ fn what_it_cannot_do_it_says() {
     sandbox.run(&["serve", "--dir", "db", "--bind", "0.0.0.0:0"]).fails(2, "there is no password");
     sandbox.run(&["serve", "--dir", "db", "--io-threads", "0"]).fails(2, "io_threads is 0, the least is 1");
     sandbox.run(&["serve", "--dir", "db", "--bind", "nowhere"]).fails(2, "invalid value 'nowhere'");
+    sandbox
+        .run(&["serve", "--dir", "db", "--durability", "fsync"])
+        .fails(2, "the levels are sync, async:MS and none");
+    sandbox
+        .run(&["serve", "--dir", "db", "--durability", "async:soon"])
+        .fails(2, "not a number of milliseconds");
     sandbox.run(&["serve"]).fails(2, "--dir <DIR>");
     assert!(!sandbox.file("db").exists(), "nothing was made");
     let first = serve(&sandbox, &[]);
@@ -192,4 +198,19 @@ fn what_it_cannot_do_it_says() {
         .run(&["serve", "--dir", "other", "--bind", &address])
         .fails(1, &format!("cannot listen on {address}"));
     drop(first);
+}
+
+#[test]
+fn connections_begin_at_the_level_that_it_was_given() {
+    for (given, level) in [("sync", "sync"), ("async:250", "async 250"), ("none", "none")] {
+        let sandbox = Sandbox::new();
+        let server = serve(&sandbox, &["--durability", given]);
+        let mut client = server.connect();
+        assert_eq!(client.ask("DURABILITY").as_deref(), Some(level));
+        assert_eq!(client.ask("SET key value").as_deref(), Some("+OK"));
+        assert_eq!(client.ask("DURABILITY sync").as_deref(), Some("+OK"));
+        assert_eq!(server.connect().ask("DURABILITY").as_deref(), Some(level), "another is another's");
+        assert_eq!(client.ask("RESET").as_deref(), Some("+RESET"));
+        assert_eq!(client.ask("DURABILITY").as_deref(), Some(level));
+    }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use fulgurite::{Database, Durability};
+
 use crate::StartError;
 
 /// Where commands run.
@@ -96,6 +98,8 @@ pub struct Config {
     pub clients_max: usize,
     /// The password of `AUTH`. Without one the server listens on loopback addresses only. Default none.
     pub password: Option<Password>,
+    /// The level of the commits of a connection that has not set another one with `DURABILITY`. Default [`Durability::Sync`].
+    pub durability: Durability,
     /// While so many bytes of replies of a connection are not sent yet, no command of it is read. Default 1 MiB.
     pub unsent_bytes_max: usize,
     /// A connection that has a long reply, and takes so little of it in this time that no further piece of 256 KiB is read, is closed: its
@@ -118,6 +122,7 @@ impl Default for Config {
             flushing: Flushing::default(),
             clients_max: 10_000,
             password: None,
+            durability: Durability::Sync,
             unsent_bytes_max: 1 << 20,
             reply_piece_timeout: Duration::from_secs(60),
             query_bytes_max: 1 << 30,
@@ -127,6 +132,13 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Checks the options, also against those of the database.
+    pub(crate) fn validate_for(&self, db: &Database) -> Result<(), StartError> {
+        self.validate()?;
+        db.begin().set_durability(self.durability)?;
+        Ok(())
+    }
+
     /// Checks the options.
     ///
     /// # Errors

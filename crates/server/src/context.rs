@@ -131,6 +131,7 @@ impl<'a> Context<'a> {
         }
         let row = head_key(self.keyspace(), key);
         let found = self.find_at(&row, self.session.own)?;
+        self.check_keyspaces(found.csn)?;
         self.needs = self.needs.max(found.needs);
         self.in_memtables = Some(found.in_memtables);
         Ok(found.old.filter(|old| old.head.is_live(self.now_ms)))
@@ -164,6 +165,7 @@ impl<'a> Context<'a> {
         }
         let (db, own) = (&self.shared.db, self.session.own);
         let snapshot = if self.may_wait { db.snapshot_at(own)? } else { db.try_snapshot_at(own)? };
+        self.check_keyspaces(snapshot.csn())?;
         let view = View {
             source: Source::Snapshot(&snapshot),
             model: self.model(),
@@ -218,21 +220,28 @@ impl<'a> Context<'a> {
         })
     }
 
+    /// The command reads as of commit `csn`, and nothing has happened yet.
+    ///
+    /// # Errors
+    /// [`Stop::Conflict`] if it may see a transaction that changed keyspaces, and has the former ones (INV-SRV-6).
+    pub fn check_keyspaces(&self, csn: Csn) -> Result<()> {
+        if self.model().keyspaces.show(self.counts.stripe, csn) { Ok(()) } else { Err(Stop::Conflict) }
+    }
+
     /// Begins a transaction, which sees the connection's newest commit.
     pub fn begin(&mut self) -> Result<Transaction> {
-        let txn = self.shared.db.begin();
-        if txn.snapshot_csn() >= self.session.own {
-            // No later read of the connection is older than what this transaction shows.
-            self.session.own = txn.snapshot_csn();
-            return Ok(txn);
+        let mut txn = self.shared.db.begin();
+        if txn.snapshot_csn() < self.session.own {
+            if !self.may_wait {
+                return Err(Stop::Blocked(Missing::Order));
+            }
+            drop(txn);
+            // Seldom: a thread was stopped between the number and the end of an earlier commit. It is visible once it is durable.
+            self.shared.db.wait_durable(self.session.own)?;
+            txn = self.shared.db.begin();
         }
-        if !self.may_wait {
-            return Err(Stop::Blocked(Missing::Order));
-        }
-        drop(txn);
-        // Seldom: a thread was stopped between the number and the end of an earlier commit. It is visible once it is durable.
-        self.shared.db.wait_durable(self.session.own)?;
-        let txn = self.shared.db.begin();
+        self.check_keyspaces(txn.snapshot_csn())?;
+        // No later read of the connection is older than what this transaction shows.
         self.session.own = txn.snapshot_csn();
         Ok(txn)
     }
@@ -266,7 +275,7 @@ impl<'a> Context<'a> {
                 return Err(stop);
             }
         };
-        self.commit(txn, counted)?;
+        self.commit(txn, counted, None)?;
         Ok(value)
     }
 
@@ -291,11 +300,12 @@ impl<'a> Context<'a> {
 
     /// The command runs again. A key that it read live may have expired since.
     pub fn begin_again(&mut self) {
-        if self.may_wait {
-            std::thread::yield_now();
-        }
         self.ran.clear();
         self.changing = None;
+        if self.may_wait {
+            std::thread::yield_now();
+            self.model().keyspaces.wait_until_shown();
+        }
         self.keyspaces = self.shared.model.keyspaces.begin_again(self.counts.stripe);
         self.now_ms = self.shared.db.now_ms();
     }
@@ -337,7 +347,7 @@ impl<'a> Context<'a> {
             let changed = shared.model.write_keyspaces(&mut txn, &self.keyspaces, changes(&self.keyspaces));
             let outcome = changed.and_then(|changed| {
                 self.changing = Some((lock, changed));
-                self.commit(txn, [])
+                self.commit(txn, [], None)
             });
             match outcome {
                 Err(Stop::Conflict) => self.begin_again(),

@@ -4,7 +4,7 @@ use fulgurite::{Attempt, Csn, Durability, Error, Missing, Numbered, Savepoint, T
 use smallvec::SmallVec;
 
 use crate::context::Context;
-use crate::model::{Adds, Counted, Counts, Model, Write};
+use crate::model::{Adds, Counted, Counts, HeldBack, Model, Write};
 use crate::stop::{Result, Stop};
 
 /// The transaction of `EXEC`.
@@ -140,14 +140,24 @@ impl Context<'_> {
     pub fn commit_exec(&mut self) -> Result<()> {
         let exec = self.exec.take().expect("a transaction goes on");
         let (txn, counted) = exec.count(self.model(), self.counts)?;
-        self.commit(txn, counted)
+        let held_back = self.changing.is_some().then(|| self.model().keyspaces.hold_back());
+        self.commit(txn, counted, held_back)
     }
 
-    /// Commits a transaction: from then on the counts are those that it wrote.
-    pub fn commit(&mut self, txn: Transaction, counted: impl IntoIterator<Item = Counted>) -> Result<()> {
+    /// Commits a transaction: from then on the counts are those that it wrote. Commands that may see it are held back until the
+    /// keyspaces that it changed are installed.
+    pub fn commit(
+        &mut self,
+        txn: Transaction,
+        counted: impl IntoIterator<Item = Counted>,
+        held_back: Option<HeldBack<'_>>,
+    ) -> Result<()> {
         let attempt =
             if self.may_wait { txn.commit_numbered().map(Attempt::Committed) } else { txn.try_commit() };
         let commit = committed(attempt)?;
+        if let Some(held_back) = &held_back {
+            held_back.from(commit.csn);
+        }
         self.needs = self.needs.max(commit.needs);
         self.unacknowledged = unacknowledged(self.session.durability, commit).or(self.unacknowledged);
         self.session.own = self.session.own.max(commit.csn);

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use fulgurite::{Csn, Numbered};
+use fulgurite::{Csn, Missing, Numbered};
 use fulgurite_resp::Encoder;
 
 use crate::args::Args;
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::model::{Counts, KeyspaceMap};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
-use crate::stop::Stop;
+use crate::stop::{Result, Stop};
 use crate::tallies::Reason;
 
 /// How a command ended.
@@ -59,7 +59,7 @@ pub(crate) fn execute(
     let keyspaces = beside.or(running.as_ref().map(|running| running.map)).expect("one of the two is there");
     counts.forget_gone(&keyspaces);
     let mut context = Context::new(shared, session, out, may_wait, counts, keyspaces);
-    let ran = catch_unwind(AssertUnwindSafe(|| command::run(&mut context, command, args)));
+    let ran = catch_unwind(AssertUnwindSafe(|| run_with_current_keyspaces(&mut context, command, args)));
     let (needs, commit) = (context.needs, context.unacknowledged);
     let counted = std::mem::take(&mut context.ran);
     drop(context);
@@ -84,7 +84,8 @@ pub(crate) fn execute(
                 Stop::Large => hand_on(Reason::Size),
                 Stop::Paused => Outcome::Paused,
                 Stop::Unknown => Outcome::Close,
-                Stop::Conflict | Stop::Reply(_) => unreachable!("a command that conflicts runs again"),
+                Stop::Conflict => hand_on(Missing::Order.into()),
+                Stop::Reply(_) => unreachable!("it is above"),
             };
         }
     }
@@ -101,4 +102,22 @@ pub(crate) fn execute(
         replies => replies,
     };
     Outcome::Replied { needs, commit }
+}
+
+/// Runs a command, on a worker again if it turns out to have former keyspaces: nothing has happened then.
+fn run_with_current_keyspaces(
+    context: &mut Context<'_>,
+    command: Option<&'static Command>,
+    args: &Args<'_>,
+) -> Result<()> {
+    let start = context.reply_len();
+    loop {
+        match command::run(context, command, args) {
+            Err(Stop::Conflict) if context.may_wait => {
+                context.truncate_reply(start);
+                context.begin_again();
+            }
+            outcome => return outcome,
+        }
+    }
 }

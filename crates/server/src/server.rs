@@ -43,7 +43,7 @@ impl Server {
     /// # Errors
     /// [`StartError`]: no thread was left running.
     pub fn start(db: Database, config: Config) -> Result<Server, StartError> {
-        config.validate()?;
+        config.validate_for(&db)?;
         let threads = config.io_threads + config.workers + 1;
         let env = RealEnv::new();
         let model = Model::open(&db, threads, env.random_u64())?;

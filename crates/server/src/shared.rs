@@ -131,6 +131,6 @@ impl Shared {
 
     /// The level of a new connection's commits.
     pub fn durability(&self) -> Durability {
-        Durability::Sync
+        self.config.durability
     }
 }

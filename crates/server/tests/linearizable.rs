@@ -64,6 +64,10 @@ fn mixed(levels: &[&'static str]) -> Mix {
     Mix { keys: &["n0", "s0", "l0", "t0", "t1"], pipeline: 2, levels: levels.to_vec(), ..transactions() }
 }
 
+fn flushing_transactions() -> Mix {
+    Mix { flushes_in_exec: true, ..transactions() }
+}
+
 fn run(mix: Mix, seed: u64, seconds: u64) -> Tally {
     let clock = RealEnv::new();
     let now = || clock.clock().monotonic_ns() / 1_000_000_000;
@@ -101,16 +105,12 @@ fn only_crashes_lose_and_only_what_was_not_synchronous() {
     println!("{tally:?}");
 }
 
-/// Fails after a minute or so: what such a transaction wrote to the former keyspace is seen between its commit and the moment from which
-/// commands use the new one (docs/server.md, Plan).
+/// What a transaction that changes keyspaces wrote beside that is not seen without the change.
 #[test]
-#[ignore = "known to fail; docs/testing.md has the command"]
 fn transactions_that_flush_are_isolated() {
-    let mix = Mix { flushes_in_exec: true, ..transactions() };
-    println!(
-        "{:?}",
-        run(mix, variable("FULGURITE_HISTORY_SEED", 1), variable("FULGURITE_HISTORY_SECONDS", 60))
-    );
+    let tally = run(flushing_transactions(), 6, 2);
+    assert!(tally.rounds > 4 && tally.crashes > 1, "{tally:?}");
+    println!("{tally:?}");
 }
 
 fn variable(name: &str, default: u64) -> u64 {
@@ -124,6 +124,7 @@ fn long_histories() {
     let mixes = [
         ("single keys", single_keys()),
         ("transactions", transactions()),
+        ("transactions that flush", flushing_transactions()),
         ("sets", sets()),
         ("one client at none", mixed(&["none"])),
         ("three of four clients at lower levels", mixed(&["none", "async 5", "none"])),

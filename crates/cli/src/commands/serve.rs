@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fulgurite::Durability;
 use fulgurite::env::{Env, RealEnv, limit_arenas_to};
 use fulgurite_server::{Config, Dispatch, Password, Server};
 
@@ -27,8 +28,8 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Serve a database to Redis clients: every write is durable when its reply arrives.
 ///
-/// It speaks RESP2 and RESP3, and has strings, expiry, MULTI and WATCH so far; COMMAND lists what there is. `DURABILITY none` or
-/// `DURABILITY async 100` lowers the level of one connection's own writes. The keys are in tables of the database that begin with
+/// It speaks RESP2 and RESP3, and has strings, hashes, lists, sets, sorted sets, expiry, MULTI and WATCH; COMMAND lists what there is.
+/// `DURABILITY none` or `DURABILITY async 100` lowers the level of one connection's own writes. The keys are in tables of the database that begin with
 /// `redis:`. SIGTERM, SIGINT or SHUTDOWN ends it: it sends the replies that are due, and closes the database; a second one ends it at once, which
 /// loses nothing that was acknowledged.
 #[derive(clap::Args)]
@@ -54,6 +55,23 @@ pub(crate) struct Args {
     /// memtable holds; or queue, each on a worker.
     #[arg(long, value_name = "WAY", default_value = "inline", value_parser = Dispatch::ALL.map(Dispatch::name))]
     dispatch: String,
+    /// When a write is acknowledged on connections that do not say so themselves, with DURABILITY: sync, once it is durable; async:MS, at once, and
+    /// it is durable so many milliseconds later at most; or none, at once, and it is durable when another one is.
+    #[arg(long, value_name = "LEVEL", default_value = "sync", value_parser = durability)]
+    durability: Durability,
+}
+
+/// A level of durability, as `--durability` has it.
+fn durability(level: &str) -> Result<Durability, String> {
+    match level.split_once(':') {
+        None if level == "sync" => Ok(Durability::Sync),
+        None if level == "none" => Ok(Durability::None),
+        Some(("async", ms)) => match ms.parse() {
+            Ok(ms) => Ok(Durability::Async { interval: Duration::from_millis(ms) }),
+            Err(_) => Err(format!("{ms:?} is not a number of milliseconds")),
+        },
+        _ => Err("the levels are sync, async:MS and none".into()),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -82,6 +100,7 @@ fn config(args: &Args) -> Result<Config, Failure> {
     config.io_threads = args.io_threads.unwrap_or(config.io_threads);
     config.workers = args.workers.unwrap_or(config.workers);
     config.clients_max = args.maxclients;
+    config.durability = args.durability;
     let dispatch = Dispatch::ALL.into_iter().find(|dispatch| dispatch.name() == args.dispatch);
     config.dispatch = dispatch.expect("clap refuses other names");
     let password = std::env::var("FULGURITE_PASSWORD").ok().filter(|password| !password.is_empty());

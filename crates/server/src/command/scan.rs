@@ -241,6 +241,7 @@ impl Context<'_> {
             return Err(Stop::Large);
         }
         let snapshot = self.shared.db.try_snapshot_at(self.session.own)?;
+        self.check_keyspaces(snapshot.csn())?;
         let limits = RangeLimits { entries: count, ..RangeLimits::default() };
         let read = snapshot.try_range(&self.shared.model.tables.heads, (from, end), limits)?;
         if let Some(missing) = read.missing {
@@ -274,6 +275,7 @@ impl Context<'_> {
             return read(exec.transaction().range(heads, bounds)?);
         }
         let snapshot = self.shared.db.snapshot_at(self.session.own)?;
+        self.check_keyspaces(snapshot.csn())?;
         let result = read(snapshot.range(heads, bounds)?);
         self.needs = self.needs.max(snapshot.needs());
         result

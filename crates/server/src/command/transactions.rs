@@ -60,6 +60,7 @@ pub(super) fn watch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let version = context.model().keyspaces.version_of(context.counts.stripe);
     // The connection's reads begin there from now on: one that did not see what is watched would miss a write before it.
     let at = context.shared.db.visible_csn();
+    context.check_keyspaces(at)?;
     let mut watched = Vec::new();
     for key in args.from(1) {
         // The reply says nothing of it yet: `EXEC` does, and needs it then.

@@ -9,11 +9,18 @@
 //! that began before that was installed has ended. For that each thread notes the version as of which its command began
 //! before it takes the keyspaces, and the reclaimer looks at the notes after the change; all four accesses are sequentially
 //! consistent.
+//!
+//! **A command that sees a transaction which changed keyspaces uses those after it** (INV-SRV-6). What `EXEC` wrote beside the change is visible
+//! once its commit has a number, and the change is installed later, when it is durable. So the keyspaces hold back what reads as of that
+//! number or a later one, from before the commit until after the installation ([`Keyspaces::hold_back`]), and each command looks
+//! after it has its snapshot ([`Keyspaces::show`]): whether it is held back, first, and then whether its keyspaces are still those that
+//! databases have.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crossbeam_utils::CachePadded;
+use fulgurite::Csn;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::session::DATABASES;
@@ -23,6 +30,9 @@ pub(crate) type KeyspaceMap = [u32; DATABASES];
 
 /// No command runs.
 const IDLE: u64 = u64::MAX;
+
+/// No command is held back.
+const NOTHING: u64 = u64::MAX;
 
 /// The keyspaces, and which commands may still use former ones.
 #[derive(Debug)]
@@ -36,6 +46,8 @@ pub(crate) struct Keyspaces {
     gone: Mutex<HashMap<u32, u64>>,
     /// By thread: the version as of which its command began.
     running: Box<[CachePadded<AtomicU64>]>,
+    /// What reads as of this commit or a later one is held back.
+    held_back_from: AtomicU64,
 }
 
 impl Keyspaces {
@@ -46,6 +58,7 @@ impl Keyspaces {
             changing: Mutex::new(()),
             gone: Mutex::default(),
             running: (0..threads).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
+            held_back_from: AtomicU64::new(NOTHING),
         }
     }
 
@@ -80,6 +93,24 @@ impl Keyspaces {
     /// The version of the keyspaces that the command of a thread has: two more with each change.
     pub fn version_of(&self, thread: u32) -> u64 {
         self.running[thread as usize].load(SeqCst)
+    }
+
+    /// Whether the command of a thread, which reads as of commit `csn`, has the keyspaces that belong to what it sees.
+    pub fn show(&self, thread: u32, csn: Csn) -> bool {
+        csn.0 < self.held_back_from.load(SeqCst) && self.is_current(thread)
+    }
+
+    /// Waits until no command is held back. The caller does not have the lock.
+    pub fn wait_until_shown(&self) {
+        if self.held_back_from.load(SeqCst) != NOTHING {
+            drop(self.changing.lock());
+        }
+    }
+
+    /// Holds all commands back, until it is known from which commit on. The caller has the lock.
+    pub fn hold_back(&self) -> HeldBack<'_> {
+        self.held_back_from.store(0, SeqCst);
+        HeldBack(self)
     }
 
     pub fn current(&self) -> KeyspaceMap {
@@ -127,6 +158,22 @@ impl Keyspaces {
     }
 }
 
+/// Holds commands back until it is dropped.
+pub(crate) struct HeldBack<'k>(&'k Keyspaces);
+
+impl HeldBack<'_> {
+    /// The transaction that changes keyspaces has this number.
+    pub fn from(&self, csn: Csn) {
+        self.0.held_back_from.store(csn.0, SeqCst);
+    }
+}
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        self.0.held_back_from.store(NOTHING, SeqCst);
+    }
+}
+
 /// A command that runs; dropped when it has ended.
 pub(crate) struct Running<'k> {
     /// The keyspaces that it uses.
@@ -157,6 +204,24 @@ mod tests {
         assert!(!keyspaces.is_unused(16));
         drop(command);
         assert!(keyspaces.is_unused(3), "thread 1 began later");
+        drop(later);
+    }
+
+    #[test]
+    fn what_sees_a_transaction_that_changes_keyspaces_is_held_back_until_they_are_installed() {
+        let keyspaces = Keyspaces::new(std::array::from_fn(|database| database as u32), 2);
+        let command = keyspaces.begin(0);
+        assert!(keyspaces.show(0, Csn(9)));
+        let held_back = keyspaces.hold_back();
+        assert!(!keyspaces.show(0, Csn(9)), "its number is not known");
+        held_back.from(Csn(10));
+        assert!(keyspaces.show(0, Csn(9)) && !keyspaces.show(0, Csn(10)) && !keyspaces.show(0, Csn(11)));
+        keyspaces.install(&[(3, 16)]);
+        drop(held_back);
+        assert!(!keyspaces.show(0, Csn(11)), "it has former keyspaces");
+        drop(command);
+        let later = keyspaces.begin(0);
+        assert!(keyspaces.show(0, Csn(11)));
         drop(later);
     }
 

@@ -19,7 +19,7 @@ pub(crate) use content::{
 };
 pub(crate) use counts::{Counted, Counts};
 pub(crate) use head::{Collection, Head, Kind};
-pub(crate) use keyspaces::{KeyspaceMap, Running};
+pub(crate) use keyspaces::{HeldBack, KeyspaceMap, Running};
 pub(crate) use long_rows::{LongRows, RowsToSend, Shown};
 pub(crate) use long_text::{LongText, Outgoing, PIECE_BYTES};
 pub(crate) use ranks::{Edge, Span, decode_member};
