@@ -84,6 +84,8 @@ pub(super) struct Connection {
     consumed: usize,
     /// Where its commands in a batch begin, which is not committed yet: from there on the input stays.
     in_batch: Option<usize>,
+    /// What had arrived up to here had done so when the batch accepted a command.
+    accepted_until: usize,
     /// The commands up to here run by themselves: a batch of them was given up.
     alone_until: usize,
     /// Until this monotonic time all do.
@@ -130,6 +132,7 @@ impl Connection {
             input: Vec::new(),
             consumed: 0,
             in_batch: None,
+            accepted_until: 0,
             alone_until: 0,
             alone_until_ms: 0,
             prefetched_until: 0,
@@ -395,7 +398,8 @@ impl Connection {
                 }
                 let may = *consumed >= self.alone_until && turn.now_ms >= self.alone_until_ms;
                 let begins = may && (has_more || turn.others_follow);
-                let joining = Joining { is_member, may, begins, bytes };
+                let is_accepted = is_member && *consumed < self.accepted_until;
+                let joining = Joining { is_member, is_accepted, may, begins, bytes };
                 let start = output.bytes.len();
                 let whole = run_whole(io, session, &mut output.bytes, batch, joining, &Args::of(arguments));
                 return self.ran_whole(io, whole, At { start, bytes, token }, batch, turn);
@@ -420,6 +424,9 @@ impl Connection {
         match whole {
             Whole::InBatch { is_last } => {
                 // The input stays until the batch is committed.
+                if self.in_batch.is_none() || self.consumed >= self.accepted_until {
+                    self.accepted_until = self.input.len();
+                }
                 if self.in_batch.is_none() {
                     self.in_batch = Some(self.consumed);
                     self.output.begin_batch(start);

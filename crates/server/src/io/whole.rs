@@ -31,6 +31,8 @@ pub(super) struct Io<'s, 'c> {
 pub(super) struct Joining {
     /// Whether commands of its connection are in the batch: it comes after them.
     pub is_member: bool,
+    /// Whether it had arrived when the batch accepted one of them.
+    pub is_accepted: bool,
     /// Whether it may run in one.
     pub may: bool,
     /// Whether others may follow it in one: if there is none, one begins.
@@ -72,7 +74,7 @@ pub(super) fn run_whole<'s>(
 ) -> Whole {
     let command = command::find(&args[0]);
     let joins = command.filter(|command| joining.may && joins_batch(io.shared, session, command, args));
-    let mut accepts = false;
+    let mut accepts = joining.is_accepted;
     if batch.is_none() && joins.is_some() && joining.begins {
         *batch = Batch::begin(io, session);
         accepts = true;
