@@ -6,7 +6,9 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use crate::exec::Exec;
-use crate::model::{Collection, Counts, KeyspaceMap, Kind, Model, Old, Source, View, Write, head_key};
+use crate::model::{
+    Collection, Counts, HeldBack, KeyspaceMap, Kind, Model, Old, Source, View, Write, head_key,
+};
 use crate::random::Random;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -356,11 +358,13 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Installs changed keyspaces, once the commit that wrote them is durable.
-    pub(crate) fn install_keyspaces(&mut self, csn: Csn) -> Result<()> {
+    /// Installs changed keyspaces, once the commit that wrote them is durable. What was held back for that goes on before others can have
+    /// the lock: they may hold commands back, too.
+    pub(crate) fn install_keyspaces(&mut self, csn: Csn, held_back: Option<HeldBack<'_>>) -> Result<()> {
         let Some((_lock, changes)) = self.changing.take() else { return Ok(()) };
         self.shared.db.wait_durable(csn).map_err(|_| Stop::Unknown)?;
         self.shared.model.keyspaces.install(&changes);
+        drop(held_back);
         Ok(())
     }
 

@@ -162,7 +162,7 @@ impl Context<'_> {
         self.unacknowledged = unacknowledged(self.session.durability, commit).or(self.unacknowledged);
         self.session.own = self.session.own.max(commit.csn);
         counted.into_iter().for_each(|counted| self.counts.note(counted));
-        self.install_keyspaces(commit.csn)
+        self.install_keyspaces(commit.csn, held_back)
     }
 }
 
