@@ -84,30 +84,30 @@ pub(super) fn unwatch(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     context.ok()
 }
 
-/// Whether a watched key of a database was written, or has expired, since, or is another one because the database has another
-/// keyspace.
+/// Whether a watched key of a database was written, or has expired, since, or was another one meanwhile because the database had
+/// another keyspace.
 fn has_changed(context: &mut Context<'_>, database: usize, key: &[u8], watched: Watched) -> Result<bool> {
-    let keyspace = context.keyspaces[database];
     let at = context.shared.db.visible_csn();
-    let found = context.find_at(&head_key(keyspace, key), at)?;
-    let has_changed = if keyspace == watched.keyspace {
-        // A smaller number: it was deleted, and the delete was pruned.
-        let is_written = found.csn != watched.csn;
-        let has_expired = watched.expires_at_ms != 0 && watched.expires_at_ms <= context.now_ms;
-        is_written || has_expired
-    } else {
-        let exists = found.old.is_some_and(|old| old.head.is_live(context.now_ms));
-        // Also one that did not exist, was written, and went with the keyspace, or was written in the other one and deleted. What
-        // happened in a keyspace between the two is not known.
-        let version = context.model().keyspaces.version_of(context.counts.stripe);
-        watched.exists
-            || exists
-            || version > watched.version + 2
-            || found.csn > watched.at
-            || context.find_at(&head_key(watched.keyspace, key), at)?.csn != watched.csn
+    let stripe = context.counts.stripe;
+    let Some(mut others) = context.model().keyspaces.since(watched.version, database, stripe) else {
+        return Ok(true);
     };
+    others.retain(|keyspace| *keyspace != watched.keyspace);
+    let found = context.find_at(&head_key(watched.keyspace, key), at)?;
+    // A smaller number: it was deleted, and the delete was pruned.
+    let is_written = found.csn != watched.csn;
+    let has_expired = watched.expires_at_ms != 0 && watched.expires_at_ms <= context.now_ms;
+    let mut has_changed = is_written || has_expired || (watched.exists && !others.is_empty());
+    let mut needs = found.needs;
+    for keyspace in others {
+        let found = context.find_at(&head_key(keyspace, key), at)?;
+        let exists = found.old.is_some_and(|old| old.head.is_live(context.now_ms));
+        // Also one that was written there and deleted.
+        has_changed |= exists || found.csn > watched.at;
+        needs = needs.max(found.needs);
+    }
     if has_changed {
-        context.needs = context.needs.max(found.needs);
+        context.needs = context.needs.max(needs);
     }
     Ok(has_changed)
 }

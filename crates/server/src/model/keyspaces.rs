@@ -16,7 +16,7 @@
 //! after it has its snapshot ([`Keyspaces::show`]): whether it is held back, first, and then whether its keyspaces are still those that
 //! databases have.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crossbeam_utils::CachePadded;
@@ -27,6 +27,9 @@ use crate::session::DATABASES;
 
 /// The keyspace of each database.
 pub(crate) type KeyspaceMap = [u32; DATABASES];
+
+/// So many versions are remembered: 20 KiB.
+const HISTORY_MAX: usize = 256;
 
 /// No command runs.
 const IDLE: u64 = u64::MAX;
@@ -42,6 +45,8 @@ pub(crate) struct Keyspaces {
     version: AtomicU64,
     /// Held from before a change is written until it is installed.
     changing: Mutex<()>,
+    /// The newest versions, and what databases had as of them.
+    history: Mutex<VecDeque<(u64, KeyspaceMap)>>,
     /// The version since which no database has a keyspace.
     gone: Mutex<HashMap<u32, u64>>,
     /// By thread: the version as of which its command began.
@@ -56,6 +61,7 @@ impl Keyspaces {
             map: map.map(AtomicU32::new),
             version: AtomicU64::new(0),
             changing: Mutex::new(()),
+            history: Mutex::default(),
             gone: Mutex::default(),
             running: (0..threads).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
             held_back_from: AtomicU64::new(NOTHING),
@@ -113,6 +119,17 @@ impl Keyspaces {
         HeldBack(self)
     }
 
+    /// The keyspaces that a database has had after `version`, up to that of the command of a thread; `None` if there were too many changes
+    /// to know.
+    pub fn since(&self, version: u64, database: usize, thread: u32) -> Option<Vec<u32>> {
+        let versions = version + 1..=self.version_of(thread);
+        let history = self.history.lock();
+        let later = history.iter().filter(|(version, _)| versions.contains(version));
+        let keyspaces: Vec<u32> = later.map(|(_, map)| map[database]).collect();
+        // Each change adds two.
+        (keyspaces.len() as u64 == (versions.end() - version) / 2).then_some(keyspaces)
+    }
+
     pub fn current(&self) -> KeyspaceMap {
         self.map.each_ref().map(|keyspace| keyspace.load(SeqCst))
     }
@@ -135,6 +152,12 @@ impl Keyspaces {
         changes.iter().for_each(|&(database, keyspace)| map[database] = keyspace);
         let gone = before.into_iter().filter(|keyspace| !map.contains(keyspace));
         self.gone.lock().extend(gone.map(|keyspace| (keyspace, version)));
+        let mut history = self.history.lock();
+        if history.len() == HISTORY_MAX {
+            history.pop_front();
+        }
+        history.push_back((version, map));
+        drop(history);
         self.version.store(version - 1, SeqCst);
         for (keyspace, new) in self.map.iter().zip(map) {
             keyspace.store(new, SeqCst);
@@ -223,6 +246,26 @@ mod tests {
         let later = keyspaces.begin(0);
         assert!(keyspaces.show(0, Csn(11)));
         drop(later);
+    }
+
+    #[test]
+    fn the_keyspaces_that_a_database_had_are_known_for_a_while() {
+        let keyspaces = Keyspaces::new(std::array::from_fn(|database| database as u32), 1);
+        let version = keyspaces.begin(0);
+        let before = keyspaces.version_of(0);
+        assert_eq!(keyspaces.since(before, 3, 0), Some(vec![]));
+        drop(version);
+        keyspaces.install(&[(3, 16)]);
+        keyspaces.install(&[(2, 16), (3, 2)]);
+        let command = keyspaces.begin(0);
+        keyspaces.install(&[(3, 17)]);
+        assert_eq!(keyspaces.since(before, 3, 0), Some(vec![16, 2]), "the command began before the last one");
+        assert_eq!(keyspaces.since(before + 2, 2, 0), Some(vec![16]));
+        drop(command);
+        (0..HISTORY_MAX as u32).for_each(|more| keyspaces.install(&[(3, 18 + more)]));
+        let _later = keyspaces.begin(0);
+        assert_eq!(keyspaces.since(before, 3, 0), None);
+        assert_eq!(keyspaces.since(before + 6, 3, 0).unwrap().len(), HISTORY_MAX);
     }
 
     /// A thread looks again and again whether a keyspace is unused, while another takes it away under a command that has it.
