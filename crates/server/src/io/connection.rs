@@ -26,6 +26,9 @@ pub(super) const STEPS_A_TURN: usize = 64;
 /// A connection with a command for which a batch had to be given up joins none for so long, in milliseconds.
 const ALONE_MS: u64 = 1_000;
 
+/// A command with more arguments may have several keys.
+const ARGUMENTS_OF_ONE_KEY: usize = 4;
+
 /// An argument that is longer is taken out of the input piece by piece.
 const PIECES_FROM_BYTES: usize = 64 << 10;
 
@@ -393,7 +396,8 @@ impl Connection {
             Event::Command(arguments) => {
                 let session = session.as_mut().expect("no worker has it");
                 let has_more = bytes < ahead.len();
-                if has_more && *consumed >= self.prefetched_until {
+                let looks_up_several = has_more || arguments.len() > ARGUMENTS_OF_ONE_KEY;
+                if looks_up_several && *consumed >= self.prefetched_until {
                     self.prefetched_until = *consumed + prefetch(io.shared, session, ahead);
                 }
                 let may = *consumed >= self.alone_until && turn.now_ms >= self.alone_until_ms;
