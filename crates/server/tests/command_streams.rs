@@ -134,6 +134,7 @@ const ODD: &[&str] = &[
     "TRACKINGINFO",
     "DOCS",
     "GETKEYS",
+    "GETKEYSANDFLAGS",
     "ENCODING",
     "FREQ",
     "IDLETIME",

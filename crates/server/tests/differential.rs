@@ -239,3 +239,43 @@ fn replies_are_those_of_redis() {
     }
     println!("{compared} replies of {sequences} sequences are those of Redis");
 }
+
+/// The keys of every command, with many a combination of arguments, and what it does with each.
+#[test]
+#[ignore = "needs redis-server; docs/server.md has the command"]
+fn keys_and_flags_are_those_of_redis() {
+    const ARGUMENTS: [&str; 8] = [
+        "a",
+        "a b",
+        "ENCODING a",
+        "2 a b",
+        "a 2 b c",
+        "a 1 b GET u8 0",
+        "a GET u8 0 SET u8 0 1",
+        "a BY x STORE store d",
+    ];
+    let redis = Redis::start();
+    let (_, _, server) = serve(config());
+    let mut ours = TcpStream::connect(("127.0.0.1", server.addresses()[0].port())).unwrap();
+    let mut theirs = TcpStream::connect(("127.0.0.1", redis.port)).unwrap();
+    let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    let names = |stream| match ask(stream, &[words("COMMAND LIST")]).pop() {
+        Some(Reply::Array(names)) => {
+            names.iter().map(|name| text(name).trim_matches('"').to_string()).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let (ours_have, theirs_have) = (names(&mut ours), names(&mut theirs));
+    // 7.2 lets these two have another argument.
+    let is_same =
+        |name: &&String| theirs_have.contains(name) && !["zrank", "zrevrank"].contains(&name.as_str());
+    for name in ours_have.iter().filter(is_same) {
+        for (arguments, subcommand) in
+            ARGUMENTS.iter().flat_map(|arguments| [(arguments, "GETKEYS"), (arguments, "GETKEYSANDFLAGS")])
+        {
+            let command = [words(&format!("COMMAND {subcommand} {name} {arguments}"))];
+            let (ours, theirs) = (ask(&mut ours, &command), ask(&mut theirs, &command));
+            assert_eq!(text(&ours[0]), text(&theirs[0]), "{command:?}");
+        }
+    }
+}

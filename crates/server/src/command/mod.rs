@@ -13,6 +13,7 @@ mod directive;
 mod directives;
 mod hashes;
 mod info;
+mod key_flags;
 mod keys;
 mod lcs;
 mod list_edits;

@@ -1,9 +1,10 @@
 //! The server: its commands, its time.
 
+use super::key_flags::{getkeys, getkeysandflags};
 use super::{Command, Keys, commands, find};
 use crate::args::Args;
 use crate::context::Context;
-use crate::stop::{ErrorReply, Result};
+use crate::stop::Result;
 
 /// The version of Redis whose commands and replies these are.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
@@ -46,7 +47,11 @@ pub(super) fn command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> 
         }
         () if args.is(1, "docs") => docs(context, args),
         () if args.is(1, "getkeys") && args.len() > 2 => return getkeys(context, args),
-        () => return Err(super::wrong_subcommand("command", args, &["count", "list", "getkeys"])),
+        () if args.is(1, "getkeysandflags") && args.len() > 2 => return getkeysandflags(context, args),
+        () => {
+            let known = ["count", "list", "getkeys", "getkeysandflags"];
+            return Err(super::wrong_subcommand("command", args, &known));
+        }
     }
     Ok(())
 }
@@ -86,20 +91,4 @@ fn docs(context: &mut Context<'_>, args: &Args<'_>) {
             reply.bulk(value.as_bytes());
         }
     }
-}
-
-fn getkeys(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    let inner = Args::of_slices(args.from(2));
-    let command = find(&inner[0]).ok_or(ErrorReply::new("ERR", "Invalid command specified"))?;
-    if !command.takes(inner.len()) {
-        return Err(ErrorReply::new("ERR", "Invalid number of arguments specified for command").into());
-    }
-    let keys: Vec<&[u8]> = command.keys_of(&inner).collect();
-    if keys.is_empty() {
-        return Err(ErrorReply::new("ERR", "The command has no key arguments").into());
-    }
-    let mut reply = context.reply();
-    reply.array(keys.len());
-    keys.iter().for_each(|key| reply.bulk(key));
-    Ok(())
 }
