@@ -5,12 +5,16 @@
 //! little of its output is unsent, a worker reads the next piece: so a reply takes two pieces of memory, however long it is,
 //! and a reader that takes nothing has nothing read. What a piece needs to be durable is what the header needs, before it (INV-SRV-1).
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use fulgurite_resp::{Encoder, Protocol};
 
 use crate::context::Context;
-use crate::model::{Bounds, Collection, Kind, LongRows, LongText, Model, PIECE_BYTES, RowsToSend, Shown};
+use crate::model::{
+    Bounds, Collection, Kind, LongRows, LongText, LongValues, Model, PIECE_BYTES, RowsToSend, Shown,
+    ValuesToSend,
+};
 use crate::stop::Result;
 
 /// A connection with more unsent bytes gets no further piece.
@@ -31,14 +35,17 @@ enum Content {
     Text(LongText),
     /// The elements of an aggregate.
     Rows(LongRows),
+    /// The elements of an array.
+    Values(LongValues),
 }
 
 impl LongReply {
-    /// How many bytes, or rows, are to come.
+    /// How many bytes, rows or values are to come.
     pub fn left(&self) -> usize {
         match &self.content {
             Content::Text(text) => text.left(),
             Content::Rows(rows) => rows.left() as usize,
+            Content::Values(values) => values.left(),
         }
     }
 
@@ -53,6 +60,7 @@ impl LongReply {
                 }
             }
             Content::Rows(rows) => rows.read_piece(model, protocol, out)?,
+            Content::Values(values) => values.read_piece(model, protocol, out)?,
         }
         Ok(self.left() == 0)
     }
@@ -100,6 +108,26 @@ impl Context<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Replies with an array of values, nil where there is none.
+    pub fn reply_values<T: Deref<Target = [u8]>>(&mut self, found: ValuesToSend<T>) -> Result<()> {
+        let values = match found {
+            ValuesToSend::InPieces(values) => {
+                self.reply().array(values.left());
+                return self.begin_long_reply(Content::Values(values));
+            }
+            ValuesToSend::All(values) => values,
+        };
+        let mut reply = self.reply();
+        reply.array(values.len());
+        for value in &values {
+            match value {
+                Some(value) => reply.bulk(value),
+                None => reply.null(),
+            }
+        }
+        Ok(())
     }
 
     /// Appends the first piece of a reply. The others follow it.

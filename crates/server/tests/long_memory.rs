@@ -5,6 +5,7 @@ mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fulgurite::env::{Env, RealEnv};
@@ -60,7 +61,8 @@ fn fill(chunk: &mut [u8], seed: usize, number: usize) {
 
 fn set(server: &Server, seed: usize, len: usize) {
     let mut client = Client::connect(server);
-    client.send(format!("*3\r\n$3\r\nSET\r\n$2\r\nk{seed}\r\n${len}\r\n").as_bytes());
+    let key = format!("k{seed}");
+    client.send(format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${len}\r\n", key.len()).as_bytes());
     let mut chunk = vec![0; CHUNK];
     for number in 0..len / CHUNK {
         fill(&mut chunk, seed, number);
@@ -89,29 +91,39 @@ fn get(server: &Server, seed: usize, len: usize) {
     assert_eq!(client.receive_text(), "PONG");
 }
 
-/// So many clients set values, get them, and set them again while others get them.
-fn set_and_get(clients: usize, len: usize) {
-    let dir = tempfile::tempdir().unwrap();
+/// One test counts at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A server over a database with [`BUDGET`].
+fn serve_within_budget(dir: &tempfile::TempDir) -> (Database, Server) {
     let options = Options { memory_bytes: Some(BUDGET), ..Options::default() };
     let db = Database::open(dir.path().join("data"), options).unwrap();
-    let server = Server::start(db.clone(), config()).unwrap();
+    (db.clone(), Server::start(db, config()).unwrap())
+}
+
+/// Has so many clients work at the same time: together they take no more memory than they may.
+fn step(what: &str, connections: usize, work: &(dyn Fn(usize) + Sync)) {
     let before = ALLOCATED.load(Relaxed);
+    PEAK.store(before, Relaxed);
     let env = RealEnv::new();
-    let step = |what: &str, connections: usize, work: &(dyn Fn(usize) + Sync)| {
-        PEAK.store(ALLOCATED.load(Relaxed), Relaxed);
-        let began_ns = env.clock().monotonic_ns();
-        std::thread::scope(|scope| (0..connections).for_each(|number| _ = scope.spawn(move || work(number))));
-        let seconds = (env.clock().monotonic_ns() - began_ns) as f64 / 1e9;
-        let peak = PEAK.load(Relaxed);
-        println!(
-            "{what}: {connections} clients, {} MiB each: {seconds:.1} s, {:.1} MiB allocated at most, {:.1} before",
-            len / MIB,
-            peak as f64 / MIB as f64,
-            before as f64 / MIB as f64,
-        );
-        let bound = BUDGET + BESIDE + connections * (CONNECTION + 3 * CHUNK);
-        assert!(peak < bound, "{what}: {peak} bytes, at most {bound} are allowed");
-    };
+    let began_ns = env.clock().monotonic_ns();
+    std::thread::scope(|scope| (0..connections).for_each(|number| _ = scope.spawn(move || work(number))));
+    let seconds = (env.clock().monotonic_ns() - began_ns) as f64 / 1e9;
+    let peak = PEAK.load(Relaxed);
+    println!(
+        "{what}: {connections} clients: {seconds:.1} s, {:.1} MiB allocated at most, {:.1} before",
+        peak as f64 / MIB as f64,
+        before as f64 / MIB as f64,
+    );
+    let bound = BUDGET + BESIDE + connections * (CONNECTION + 3 * CHUNK);
+    assert!(peak < bound, "{what}: {peak} bytes, at most {bound} are allowed");
+}
+
+/// So many clients set values, get them, and set them again while others get them.
+fn set_and_get(clients: usize, len: usize) {
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let (db, server) = serve_within_budget(&dir);
     step("SET", clients, &|number| set(&server, number, len));
     step("GET", clients, &|number| get(&server, number, len));
     step("SET beside GET", 2 * clients, &|number| match number % 2 {
@@ -136,4 +148,63 @@ fn values_longer_than_the_budget_take_two_pieces_of_memory() {
 #[ignore = "writes gigabytes"]
 fn a_value_of_512_mib_takes_two_pieces_of_memory() {
     set_and_get(1, 512 * MIB);
+}
+
+/// Sends a command, and compares the reply with chunks of bytes that are made one by one.
+fn ask_for(server: &Server, command: &str, expected: impl Iterator<Item = Vec<u8>>) {
+    let mut client = Client::connect(server);
+    client.send_command(command);
+    let mut received = Vec::with_capacity(CHUNK);
+    for (number, chunk) in expected.enumerate() {
+        received.resize(chunk.len(), 0);
+        client.stream.read_exact(&mut received).unwrap();
+        assert!(received == chunk, "chunk {number} of {:.20}", command);
+    }
+    client.stream.write_all(b"PING\r\n").unwrap();
+    assert_eq!(client.receive_text(), "PONG");
+}
+
+/// The bytes of an array of bulk strings.
+fn array(items: impl ExactSizeIterator<Item = Vec<u8>>) -> impl Iterator<Item = Vec<u8>> {
+    let header = format!("*{}\r\n", items.len()).into_bytes();
+    let bulk = |item: Vec<u8>| [format!("${}\r\n", item.len()).as_bytes(), &item, b"\r\n"].concat();
+    std::iter::once(header).chain(items.map(bulk))
+}
+
+/// Replies of 96 MiB in all, of many values and fields.
+#[test]
+fn replies_of_many_take_two_pieces_of_memory() {
+    const VALUES: usize = 1536;
+    let _alone = ALONE.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, server) = serve_within_budget(&dir);
+    let mut client = Client::connect(&server);
+    let value = |number: usize| {
+        let mut chunk = vec![0; CHUNK];
+        fill(&mut chunk, 1, number);
+        chunk
+    };
+    for number in 0..VALUES {
+        let field = format!("v{number}");
+        assert_eq!(client.ask_arguments(&[b"HSET", b"hash", field.as_bytes(), &value(number)]), "1");
+        if number % 48 == 0 {
+            set(&server, number / 48, 3 * MIB);
+        }
+    }
+    let fields: Vec<String> = (0..VALUES).map(|number| format!("v{number}")).collect();
+    let command = format!("HMGET hash {}", fields.join(" "));
+    step("HMGET", 2, &|_| ask_for(&server, &command, array((0..VALUES).map(value))));
+    let keys: Vec<String> = (0..VALUES / 48).map(|number| format!("k{number}")).collect();
+    let command = format!("MGET {}", keys.join(" "));
+    let of_key = |key: usize| {
+        let header = format!("${}\r\n", 3 * MIB).into_bytes();
+        let chunks = (0..48).map(move |number| {
+            let mut chunk = vec![0; CHUNK];
+            fill(&mut chunk, key, number);
+            chunk
+        });
+        std::iter::once(header).chain(chunks).chain([b"\r\n".to_vec()])
+    };
+    let all = || std::iter::once(b"*32\r\n".to_vec()).chain((0..32).flat_map(of_key));
+    step("MGET", 2, &|_| ask_for(&server, &command, all()));
 }

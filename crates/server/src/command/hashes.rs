@@ -7,7 +7,7 @@ use super::scan::scan_members;
 use super::strings::add_floats;
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::{Collection, Kind, Section, Shown, row_name, section_bounds};
+use crate::model::{Collection, Kind, Section, Shown, ValuesToSend, row_name, section_bounds};
 use crate::stop::{ErrorReply, Result};
 
 pub(super) fn hset(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -63,18 +63,9 @@ pub(super) fn hget(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 pub(super) fn hmget(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let names = args.from(2);
     let found = context.read_collection(&args[1], Kind::Hash, |view, hash| {
-        names.iter().map(|name| view.member(hash, name)).collect::<Result<Vec<_>>>()
+        view.values_to_send(Some(hash), names, |name| view.member(hash, name))
     })?;
-    let found = found.unwrap_or_else(|| vec![None; names.len()]);
-    let mut reply = context.reply();
-    reply.array(found.len());
-    for value in found {
-        match value {
-            Some(value) => reply.bulk(&value),
-            None => reply.null(),
-        }
-    }
-    Ok(())
+    context.reply_values(found.unwrap_or_else(|| ValuesToSend::All(vec![None; names.len()])))
 }
 
 pub(super) fn hdel(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {

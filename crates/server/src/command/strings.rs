@@ -365,21 +365,12 @@ fn whole(text: &[u8]) -> Option<i128> {
 
 pub(super) fn mget(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let found = context.view(|view| {
-        let read = |key: &&[u8]| match view.text_of(key) {
+        view.values_to_send(None, args.from(1), |key| match view.text_of(key) {
             Err(Stop::Reply(ErrorReply { code: "WRONGTYPE", .. })) => Ok(None),
             found => found,
-        };
-        args.from(1).iter().map(read).collect::<Result<Vec<_>>>()
+        })
     })?;
-    let mut reply = context.reply();
-    reply.array(found.len());
-    for text in &found {
-        match text {
-            Some(text) => reply.bulk(text),
-            None => reply.null(),
-        }
-    }
-    Ok(())
+    context.reply_values(found)
 }
 
 pub(super) fn mset(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {

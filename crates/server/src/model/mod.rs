@@ -7,6 +7,7 @@ mod ids;
 mod keyspaces;
 mod long_rows;
 mod long_text;
+mod long_values;
 mod ranks;
 mod tables;
 mod text;
@@ -22,6 +23,7 @@ pub(crate) use head::{Collection, Head, Kind};
 pub(crate) use keyspaces::{HeldBack, KeyspaceMap, Running};
 pub(crate) use long_rows::{LongRows, RowsToSend, Shown};
 pub(crate) use long_text::{LongText, Outgoing, PIECE_BYTES};
+pub(crate) use long_values::{LongValues, ValuesToSend};
 pub(crate) use ranks::{Edge, Span, decode_member};
 pub(crate) use tables::{
     Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,

@@ -1,0 +1,240 @@
+//! Replies of many values leave in pieces: they are those of one moment, and the same as in one piece.
+
+mod support;
+
+use std::io::Read;
+use std::time::Duration;
+
+use fulgurite::Database;
+use fulgurite::env::sim::CrashKind;
+use fulgurite_resp::Reply;
+use fulgurite_server::{Config, Dispatch, Flushing, Server};
+use support::*;
+
+const MIB: usize = 1 << 20;
+
+/// Bytes that differ with their position and with `seed`.
+fn value(seed: usize, len: usize) -> Vec<u8> {
+    Random(seed as u64 + 1).bytes(len)
+}
+
+fn figure(client: &mut Client, name: &str) -> u64 {
+    let info = client.ask("INFO stats");
+    let rest = info.split(&format!("{name}:")).nth(1).expect("it is there");
+    rest.split(|end: char| !end.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// Nothing is left that a collection or a string took, nor a snapshot.
+fn assert_all_is_reclaimed(db: &Database) {
+    let rows = |table: &str| db.open_table(table).unwrap().range(..).unwrap().count();
+    wait_until(|| rows("redis:content") == 0 && rows("redis:garbage") == 0);
+    wait_until(|| db.stats().snapshots == 0);
+}
+
+/// What a reply is made of, which does not fit into the buffers of sockets: as a client reads it that takes the first bytes of it, has
+/// `meanwhile` done, and takes the others.
+fn read_slowly(server: &Server, command: &str, meanwhile: impl FnOnce(&mut Client)) -> Reply {
+    let mut reader = Client::connect(server);
+    reader.send_command(command);
+    let mut reply = vec![0; 1_000];
+    reader.stream.read_exact(&mut reply).unwrap();
+    let mut other = Client::connect(server);
+    wait_until(|| figure(&mut other, "fulgurite_long_replies") == 1);
+    meanwhile(&mut other);
+    assert_eq!(figure(&mut other, "fulgurite_long_replies"), 1, "{command}");
+    let mut chunk = vec![0; MIB];
+    loop {
+        let len = reader.stream.read(&mut chunk).unwrap();
+        assert!(len > 0, "{command}: closed");
+        reply.extend_from_slice(&chunk[..len]);
+        if figure(&mut other, "fulgurite_long_replies") == 0
+            && let Some((found, len)) = fulgurite_resp::parse_reply(&reply).unwrap()
+        {
+            assert_eq!(len, reply.len());
+            assert_eq!(reader.ask("PING"), "PONG");
+            return found;
+        }
+    }
+}
+
+/// Every kind of value that there may be, in many orders.
+#[test]
+fn values_of_many_names_are_those_that_were_stored() {
+    for (dispatch, protocol) in [(Dispatch::Inline, "2"), (Dispatch::Queue, "3")] {
+        let mut config = config();
+        config.dispatch = dispatch;
+        let (env, db, server) = serve(config);
+        let mut client = Client::connect(&server);
+        client.ask(&format!("HELLO {protocol}"));
+        let piece = MIB / 4;
+        let lens = [
+            0,
+            5,
+            60_000,
+            65_536,
+            65_537,
+            100_000,
+            piece - 30,
+            piece,
+            piece + 1,
+            2 * piece,
+            MIB + 17,
+            3 * MIB,
+        ];
+        let values: Vec<Vec<u8>> = (0..lens.len()).map(|seed| value(seed, lens[seed])).collect();
+        for (index, value) in values.iter().enumerate() {
+            let key = format!("k{index}");
+            assert_eq!(client.ask_arguments(&[b"SET", key.as_bytes(), value]), "OK");
+            assert_eq!(client.ask_arguments(&[b"HSET", b"hash", key.as_bytes(), value]), "1");
+        }
+        assert_eq!(client.ask("RPUSH k90 1"), "1", "no string");
+        assert_eq!(client.ask("SET k91 gone PX 100"), "OK");
+        env.advance(Duration::from_millis(100));
+        let nil = || if protocol == "2" { Reply::NullBulk } else { Reply::Null };
+        let mut random = Random(7);
+        for _ in 0..40 {
+            let names: Vec<usize> = (0..1 + random.below(12)).map(|_| random.below(lens.len() + 3)).collect();
+            let expected =
+                |index: &usize| values.get(*index).map_or_else(nil, |value| Reply::Bulk(value.clone()));
+            let expected = Reply::Array(names.iter().map(expected).collect());
+            let keys = names.iter().map(|&index| if index < lens.len() { index } else { index + 78 });
+            let keys: Vec<String> = keys.map(|index| format!(" k{index}")).collect();
+            for command in ["MGET", "HMGET hash"] {
+                client.send_command(&format!("{command}{}", keys.concat()));
+                assert!(client.receive().as_ref() == Some(&expected), "{command}{}", keys.concat());
+            }
+        }
+        client.send_command("HMGET none a b");
+        assert_eq!(client.receive(), Some(Reply::Array(vec![nil(), nil()])));
+        assert_eq!(client.ask("HMGET k1 a").split(' ').next(), Some("-WRONGTYPE"));
+        assert_eq!(client.ask("MULTI"), "OK");
+        assert_eq!(client.ask("MGET k9 k90 k11"), "QUEUED");
+        client.send_command("EXEC");
+        let all = [Reply::Bulk(values[9].clone()), nil(), Reply::Bulk(values[11].clone())];
+        assert!(client.receive() == Some(Reply::Array(vec![Reply::Array(all.into())])));
+        for command in ["CLIENT REPLY SKIP", "MGET k9 k10 k11", "PING"] {
+            client.send_command(command);
+        }
+        assert_eq!(client.receive_text(), "PONG");
+        assert_eq!(figure(&mut Client::connect(&server), "fulgurite_long_replies"), 0);
+        assert_eq!(client.ask("FLUSHALL"), "OK");
+        assert_all_is_reclaimed(&db);
+    }
+}
+
+/// What others do in the middle of it is not in it, and what expires meanwhile is.
+#[test]
+fn values_of_many_names_are_of_one_moment() {
+    const COUNT: usize = 96;
+    let (env, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    // Strings in fragments, longer and shorter than a piece, and others.
+    let values: Vec<Vec<u8>> =
+        (0..COUNT).map(|seed| value(seed, [700_000, 150_000, 40_000][seed % 3])).collect();
+    let names: Vec<String> = (0..COUNT).map(|index| format!("k{index}")).collect();
+    for (command, change) in [("MGET", "overwritten"), ("MGET", "flushed"), ("HMGET hash", "deleted")] {
+        for (name, value) in names.iter().zip(&values) {
+            assert_eq!(client.ask_arguments(&[b"SET", name.as_bytes(), value, b"PX", b"5000"]), "OK");
+            assert_eq!(client.ask_arguments(&[b"HSET", b"hash", name.as_bytes(), value]), "1");
+        }
+        let found = read_slowly(&server, &format!("{command} {}", names.join(" ")), |other| {
+            match change {
+                "overwritten" => names.iter().for_each(|name| {
+                    assert_ne!(other.ask(&format!("APPEND {name} more")), "4");
+                    assert_eq!(other.ask(&format!("SET {name} new")), "OK");
+                }),
+                "flushed" => assert_eq!(other.ask("FLUSHALL"), "OK"),
+                _ => assert_eq!(other.ask("DEL hash"), "1"),
+            }
+            // Whatever is left of the keys expires, and is reclaimed, but for the snapshot.
+            env.advance(Duration::from_secs(6));
+            wait_until(|| change == "overwritten" || other.ask("DBSIZE") == "0");
+        });
+        let Reply::Array(found) = found else { panic!("{found:?}") };
+        for (index, (found, value)) in found.iter().zip(&values).enumerate() {
+            assert!(*found == Reply::Bulk(value.clone()), "{command}, {change}: value {index}");
+        }
+        assert_eq!(found.len(), COUNT);
+        client.ask("FLUSHALL");
+        assert_all_is_reclaimed(&db);
+    }
+}
+
+/// Rows of fragments that are none, in the first piece and after it.
+#[test]
+fn damage_in_one_of_many_values_ends_the_connection() {
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    for index in 0..8 {
+        assert_eq!(client.ask_arguments(&[b"SET", format!("k{index}").as_bytes(), &value(index, MIB)]), "OK");
+    }
+    let content = db.open_table("redis:content").unwrap();
+    let damaged = |number: usize| {
+        let mut row = content.range(..).unwrap().nth(number).unwrap().unwrap().0.to_vec();
+        row.push(0);
+        content.put(&row, "no fragment").unwrap();
+        row
+    };
+    let command = "MGET k0 k1 k2 k3 k4 k5 k6 k7";
+    let row = damaged(5 * 64);
+    client.send_command(command);
+    let mut received = Vec::new();
+    client.stream.read_to_end(&mut received).unwrap();
+    let whole = |index: usize| [b"$1048576\r\n", &value(index, MIB)[..], b"\r\n"].concat();
+    let expected = [b"*8\r\n".to_vec(), whole(0), whole(1), whole(2), whole(3), whole(4)].concat();
+    assert!(received.starts_with(&expected), "{}: all before the damage", received.len());
+    assert!(received.len() < expected.len() + MIB, "{}", received.len());
+    let mut client = Client::connect(&server);
+    assert_eq!(figure(&mut client, "fulgurite_cut_replies"), 1);
+    content.delete(&row).unwrap();
+    damaged(0);
+    let error = "-ERR a row of the collection is damaged: run `fulgurite check`";
+    assert_eq!(client.ask(command), error, "nothing is out");
+    assert_eq!(client.ask("PING"), "PONG");
+    assert_eq!(figure(&mut client, "fulgurite_cut_replies"), 1);
+}
+
+/// No thread writes the log, but this one: until it does, no byte leaves of a reply that shows what is not durable.
+#[test]
+fn long_arrays_wait_for_the_commits_that_they_show() {
+    let env = fulgurite::env::SimEnv::new(1);
+    let options = fulgurite::Options { background: false, ..Default::default() };
+    let db = open_with(&env, options);
+    let mut config: Config = config();
+    config.flushing = Flushing::Watch;
+    let server = Server::start(db.clone(), config).unwrap();
+    let long = value(10, 3 * MIB);
+    let mut writers: Vec<Client> = (0..2).map(|_| Client::connect(&server)).collect();
+    writers[0].send_arguments(&[b"SET", &b"k"[..], &long]);
+    writers[1].send_arguments(&[b"HSET", &b"h"[..], b"f", &long]);
+    let heads = db.open_table("redis:heads").unwrap();
+    wait_until(|| db.begin().range(&heads, ..).unwrap().count() == 2);
+    assert!(writers.iter_mut().all(Client::is_silent), "acknowledged before it is durable");
+    // Its commit is acknowledged and comes later: reads see all.
+    let mut unwaited = Client::connect(&server);
+    assert_eq!(unwaited.ask("DURABILITY none"), "OK");
+    assert_eq!(unwaited.ask("SET later 1"), "OK");
+    let commands = ["MGET k k", "HMGET h f f"];
+    let mut readers: Vec<Client> = commands
+        .into_iter()
+        .map(|command| {
+            let mut reader = Client::connect(&server);
+            reader.send_command(command);
+            assert!(reader.is_silent(), "{command} shows what is not durable");
+            reader
+        })
+        .collect();
+    let crashed = env.crash(CrashKind::PowerCut, 1);
+    db.wait_durable(db.visible_csn()).unwrap();
+    let lens = readers.iter_mut().map(|reader| match reader.receive() {
+        Some(Reply::Array(found)) => {
+            assert!(found == [Reply::Bulk(long.clone()), Reply::Bulk(long.clone())]);
+            found.len()
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(lens.collect::<Vec<_>>(), [2, 2]);
+    let db = open(&crashed);
+    let server = Server::start(db.clone(), self::config()).unwrap();
+    assert_eq!(Client::connect(&server).ask("EXISTS k h"), "0", "a power cut would have undone it");
+}
