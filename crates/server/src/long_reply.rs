@@ -93,10 +93,7 @@ impl Context<'_> {
             view.rows_to_send(bounds, count, shown, in_pieces)
         })?;
         match found {
-            Some(RowsToSend::InPieces(rows)) => {
-                header(&mut self.reply(), rows.left() as usize);
-                self.begin_long_reply(Content::Rows(rows))
-            }
+            Some(RowsToSend::InPieces(rows)) => self.reply_long_rows(rows, header),
             Some(RowsToSend::All(rows)) => {
                 let mut reply = self.reply();
                 header(&mut reply, rows.len());
@@ -108,6 +105,16 @@ impl Context<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Replies with rows, the first piece of them at once. `header` begins the reply, and gets how many there are.
+    pub fn reply_long_rows(
+        &mut self,
+        rows: LongRows,
+        header: impl FnOnce(&mut Encoder<'_>, usize),
+    ) -> Result<()> {
+        header(&mut self.reply(), rows.left() as usize);
+        self.begin_long_reply(Content::Rows(rows))
     }
 
     /// Replies with an array of values, nil where there is none.

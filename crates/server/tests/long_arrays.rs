@@ -1,4 +1,4 @@
-//! Replies of many values leave in pieces: they are those of one moment, and the same as in one piece.
+//! Replies of many values or members leave in pieces: they are those of one moment, and the same as in one piece.
 
 mod support;
 
@@ -18,6 +18,11 @@ fn value(seed: usize, len: usize) -> Vec<u8> {
     Random(seed as u64 + 1).bytes(len)
 }
 
+/// A name of this length, in the order of its number.
+fn name(number: usize, len: usize) -> String {
+    format!("{number:06}{}", "-x".repeat(len / 2))[..len.max(6)].to_string()
+}
+
 fn figure(client: &mut Client, name: &str) -> u64 {
     let info = client.ask("INFO stats");
     let rest = info.split(&format!("{name}:")).nth(1).expect("it is there");
@@ -29,6 +34,16 @@ fn assert_all_is_reclaimed(db: &Database) {
     let rows = |table: &str| db.open_table(table).unwrap().range(..).unwrap().count();
     wait_until(|| rows("redis:content") == 0 && rows("redis:garbage") == 0);
     wait_until(|| db.stats().snapshots == 0);
+}
+
+/// The reply of a command as one of many in a transaction that has written before: it is built in memory.
+fn whole(client: &mut Client, command: &str) -> Reply {
+    for queued in ["MULTI", "SET written 1", "DEL written", command] {
+        assert!(["OK", "QUEUED"].contains(&&*client.ask(queued)), "{queued}");
+    }
+    client.send_command("EXEC");
+    let Some(Reply::Array(mut replies)) = client.receive() else { panic!("no reply of EXEC") };
+    replies.pop().unwrap()
 }
 
 /// What a reply is made of, which does not fit into the buffers of sockets: as a client reads it that takes the first bytes of it, has
@@ -204,17 +219,20 @@ fn long_arrays_wait_for_the_commits_that_they_show() {
     config.flushing = Flushing::Watch;
     let server = Server::start(db.clone(), config).unwrap();
     let long = value(10, 3 * MIB);
-    let mut writers: Vec<Client> = (0..2).map(|_| Client::connect(&server)).collect();
+    let mut writers: Vec<Client> = (0..3).map(|_| Client::connect(&server)).collect();
     writers[0].send_arguments(&[b"SET", &b"k"[..], &long]);
     writers[1].send_arguments(&[b"HSET", &b"h"[..], b"f", &long]);
+    let member = name(1, 60_000);
+    let scored: Vec<String> = (0..10).flat_map(|n| [n.to_string(), name(n, 60_000)]).collect();
+    writers[2].send_arguments(&[vec!["ZADD".into(), "z".into()], scored].concat());
     let heads = db.open_table("redis:heads").unwrap();
-    wait_until(|| db.begin().range(&heads, ..).unwrap().count() == 2);
+    wait_until(|| db.begin().range(&heads, ..).unwrap().count() == 3);
     assert!(writers.iter_mut().all(Client::is_silent), "acknowledged before it is durable");
     // Its commit is acknowledged and comes later: reads see all.
     let mut unwaited = Client::connect(&server);
     assert_eq!(unwaited.ask("DURABILITY none"), "OK");
     assert_eq!(unwaited.ask("SET later 1"), "OK");
-    let commands = ["MGET k k", "HMGET h f f"];
+    let commands = ["MGET k k", "HMGET h f f", "ZRANGE z 0 -1"];
     let mut readers: Vec<Client> = commands
         .into_iter()
         .map(|command| {
@@ -228,13 +246,82 @@ fn long_arrays_wait_for_the_commits_that_they_show() {
     db.wait_durable(db.visible_csn()).unwrap();
     let lens = readers.iter_mut().map(|reader| match reader.receive() {
         Some(Reply::Array(found)) => {
-            assert!(found == [Reply::Bulk(long.clone()), Reply::Bulk(long.clone())]);
+            assert!(found.len() != 2 || found == [Reply::Bulk(long.clone()), Reply::Bulk(long.clone())]);
+            assert!(found.len() != 10 || found[1] == Reply::Bulk(member.clone().into_bytes()));
             found.len()
         }
         other => panic!("{other:?}"),
     });
-    assert_eq!(lens.collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(lens.collect::<Vec<_>>(), [2, 2, 10]);
     let db = open(&crashed);
     let server = Server::start(db.clone(), self::config()).unwrap();
-    assert_eq!(Client::connect(&server).ask("EXISTS k h"), "0", "a power cut would have undone it");
+    assert_eq!(Client::connect(&server).ask("EXISTS k h z"), "0", "a power cut would have undone it");
+}
+
+/// Ranges of a sorted set, of all kinds, beside those of a transaction; one whose members have one score, and one with many.
+#[test]
+fn ranges_of_sorted_sets_leave_in_pieces() {
+    const COUNT: usize = 9_000;
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    for (key, scores) in [("z", 1_000), ("same", 1)] {
+        for from in (0..COUNT).step_by(1_000) {
+            let members = (from..from + 1_000).flat_map(|n| [(n * 7 % scores).to_string(), name(n, 90)]);
+            let zadd: Vec<String> = ["ZADD".into(), key.into()].into_iter().chain(members).collect();
+            assert_eq!(client.ask_arguments(&zadd), "1000");
+        }
+    }
+    let commands = [
+        "ZRANGE z 0 -1",
+        "ZRANGE z 0 -1 WITHSCORES",
+        "ZRANGE z 700 -900 REV WITHSCORES",
+        "ZREVRANGE z 1 7000",
+        "ZRANGE z 4000 8999 WITHSCORES",
+        "ZRANGE z 5 4",
+        "ZRANGEBYSCORE z -inf +inf WITHSCORES",
+        "ZRANGEBYSCORE z (100 900 LIMIT 1000 5000",
+        "ZREVRANGEBYSCORE z 900 (100 WITHSCORES LIMIT 1000 5000",
+        "ZREVRANGEBYSCORE z +inf 3 LIMIT 7 -1",
+        "ZRANGE z 100 (900 BYSCORE LIMIT 6000 9999999",
+        "ZRANGE z 100 (900 BYSCORE LIMIT 7200 1",
+        "ZRANGE z 100 (900 BYSCORE LIMIT 7199 5",
+        "ZRANGE z 900 100 BYSCORE REV LIMIT 0 2000 WITHSCORES",
+        "ZRANGE z 900 100 BYSCORE REV LIMIT -1 2000",
+        "ZRANGE z 900 100 BYSCORE REV LIMIT 3 0",
+        "ZRANGE z 100 100 BYSCORE",
+        "ZRANGE z (100 100 BYSCORE",
+        "ZRANGEBYLEX same - +",
+        "ZRANGEBYLEX same [001 (007",
+        "ZRANGE same (008 - BYLEX REV LIMIT 500 6000",
+        "ZREVRANGEBYLEX same + [004 LIMIT 1 -1",
+        "ZRANGEBYLEX z - + LIMIT 10 5000",
+        "ZRANGE none 0 -1 WITHSCORES",
+    ];
+    for protocol in ["2", "3"] {
+        client.ask(&format!("HELLO {protocol}"));
+        for command in commands {
+            let expected = whole(&mut client, command);
+            client.send_command(command);
+            assert!(client.receive() == Some(expected), "{command}");
+        }
+        assert_eq!(client.ask("ZRANGE hello"), "-ERR wrong number of arguments for 'zrange' command");
+    }
+    client.ask("HELLO 2");
+    assert_eq!(client.ask("DEL z same"), "2");
+    for command in ["ZRANGE z 0 -1 WITHSCORES", "ZRANGE z +inf 0 BYSCORE REV LIMIT 100 900"] {
+        for from in (0..1_000).step_by(50) {
+            let members = (from..from + 50).flat_map(|n| [n.to_string(), name(n, 30_000)]);
+            let zadd: Vec<String> = ["ZADD".into(), "z".into()].into_iter().chain(members).collect();
+            assert_eq!(client.ask_arguments(&zadd), "50");
+        }
+        let expected = whole(&mut client, command);
+        let found = read_slowly(&server, command, |other| {
+            assert_eq!(other.ask("ZREMRANGEBYRANK z 0 1"), "2");
+            assert_eq!(other.ask(&format!("ZADD z -1 {}", name(999, 30_000))), "0");
+            assert_eq!(other.ask("DEL z"), "1");
+            wait_until(|| db.open_table("redis:content").unwrap().range(..).unwrap().count() == 0);
+        });
+        assert!(found == expected, "{command}");
+    }
+    assert_all_is_reclaimed(&db);
 }

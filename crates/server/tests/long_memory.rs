@@ -164,6 +164,11 @@ fn ask_for(server: &Server, command: &str, expected: impl Iterator<Item = Vec<u8
     assert_eq!(client.receive_text(), "PONG");
 }
 
+/// A name of 500 bytes.
+fn name(number: usize) -> String {
+    format!("{number:0500}")
+}
+
 /// The bytes of an array of bulk strings.
 fn array(items: impl ExactSizeIterator<Item = Vec<u8>>) -> impl Iterator<Item = Vec<u8>> {
     let header = format!("*{}\r\n", items.len()).into_bytes();
@@ -171,10 +176,11 @@ fn array(items: impl ExactSizeIterator<Item = Vec<u8>>) -> impl Iterator<Item = 
     std::iter::once(header).chain(items.map(bulk))
 }
 
-/// Replies of 96 MiB in all, of many values and fields.
+/// Replies of 48 and of 96 MiB in all, of many values, fields and members.
 #[test]
 fn replies_of_many_take_two_pieces_of_memory() {
     const VALUES: usize = 1536;
+    const NAMES: usize = 100_000;
     let _alone = ALONE.lock();
     let dir = tempfile::tempdir().unwrap();
     let (_db, server) = serve_within_budget(&dir);
@@ -207,4 +213,15 @@ fn replies_of_many_take_two_pieces_of_memory() {
     };
     let all = || std::iter::once(b"*32\r\n".to_vec()).chain((0..32).flat_map(of_key));
     step("MGET", 2, &|_| ask_for(&server, &command, all()));
+    assert_eq!(client.ask("FLUSHDB"), "OK");
+    for from in (0..NAMES).step_by(100) {
+        let mut zadd = vec!["ZADD".into(), "zset".into()];
+        for number in from..from + 100 {
+            zadd.extend([number.to_string(), name(number)]);
+        }
+        assert_eq!(client.ask_arguments(&zadd), "100");
+    }
+    let names = || array((0..NAMES).map(|number| name(number).into_bytes()));
+    step("ZRANGE", 2, &|_| ask_for(&server, "ZRANGE zset 0 -1", names()));
+    step("ZRANGEBYSCORE", 2, &|_| ask_for(&server, "ZRANGEBYSCORE zset 0 +inf LIMIT 0 100000", names()));
 }

@@ -6,7 +6,7 @@ use fulgurite_resp::{parse_f64, parse_i64};
 use super::zsets::{Scores, of_row, reply_members};
 use crate::args::Args;
 use crate::context::Context;
-use crate::model::{Collection, Edge, Kind, Order, Span, View, Write, split_score_key};
+use crate::model::{Collection, Edge, Kind, LongRows, Order, Shown, Span, View, Write, split_score_key};
 use crate::stop::{ErrorReply, Result};
 
 /// What a range is of.
@@ -269,12 +269,32 @@ impl<'a> Wanted<'a> {
                 None => Ok(Vec::new()),
             };
         }
-        let Ok(skip) = u64::try_from(self.offset) else { return Ok(Vec::new()) };
-        let take = u64::try_from(self.limit).unwrap_or(u64::MAX);
+        let Some((skip, take)) = self.limits() else { return Ok(Vec::new()) };
         match self.range.span(view, zset, self.order)? {
             Some(span) => view.span_rows(&span, self.order, skip, take),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// How many rows are passed, and how many are taken then; `None`: none is.
+    fn limits(&self) -> Option<(u64, u64)> {
+        let skip = u64::try_from(self.offset).ok()?;
+        Some((skip, u64::try_from(self.limit).unwrap_or(u64::MAX)))
+    }
+
+    /// The same rows for a reply that leaves in pieces, if it does.
+    fn long_rows(&self, view: &View<'_>, zset: &Collection) -> Result<Option<LongRows>> {
+        if !view.may_wait {
+            return Ok(None);
+        }
+        let (span, limits) = match self.range {
+            Range::Ranks { start, end } => (Some(Span::all(zset)), positions(start, end, zset.count)),
+            _ => (self.range.span(view, zset, self.order)?, self.limits()),
+        };
+        let Some((span, limits)) = span.zip(limits) else { return Ok(None) };
+        let (bounds, count) = view.span_bounds(zset, &span, self.order, limits)?;
+        let shown = if self.has_scores { Shown::MemberAndScore } else { Shown::Member };
+        Ok(if count == 0 { None } else { view.long_rows(bounds, self.order, count, shown) })
     }
 }
 
@@ -305,10 +325,22 @@ pub(super) fn zrevrangebylex(context: &mut Context<'_>, args: &Args<'_>) -> Resu
 
 fn range(context: &mut Context<'_>, args: &Args<'_>, by: Option<By>, order: Option<Order>) -> Result<()> {
     let wanted = Wanted::parse(args, 2, by, order, false)?;
-    let rows = context.read_collection(&args[1], Kind::SortedSet, |view, zset| wanted.rows(view, zset))?;
     let scores = Scores::of(context, wanted.has_scores);
-    reply_members(context, rows.unwrap_or_default().iter().map(of_row), scores);
-    Ok(())
+    let in_pieces = context.takes_pieces();
+    let found = context.read_collection(&args[1], Kind::SortedSet, |view, zset| {
+        let long = if in_pieces { wanted.long_rows(view, zset)? } else { None };
+        let rows = if long.is_none() { wanted.rows(view, zset)? } else { Vec::new() };
+        Ok((rows, long))
+    })?;
+    match found.unwrap_or_default() {
+        (_, Some(rows)) => context.reply_long_rows(rows, |reply, len| {
+            reply.array(if scores == Scores::Flat { 2 * len } else { len });
+        }),
+        (rows, None) => {
+            reply_members(context, rows.iter().map(of_row), scores);
+            Ok(())
+        }
+    }
 }
 
 /// `ZRANGESTORE destination source start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count]`

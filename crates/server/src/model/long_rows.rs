@@ -5,7 +5,7 @@ use std::ops::Bound;
 use fulgurite::{Snapshot, Value};
 use fulgurite_resp::{Encoder, Protocol};
 
-use super::content::Bounds;
+use super::content::{Bounds, split_score_key};
 use super::long_text::PIECE_BYTES;
 use super::tables::{Model, TableKey};
 use super::view::{Order, Source, View, damaged_row, row_name};
@@ -17,15 +17,30 @@ pub(crate) enum Shown {
     Name,
     Value,
     NameAndValue,
+    /// The member in the key of a row by score.
+    Member,
+    /// The same, and its score: after it in RESP2, both in an array in RESP3.
+    MemberAndScore,
 }
 
 impl Shown {
     pub fn append(self, row: &Value, value: &Value, reply: &mut Encoder<'_>) {
-        if self != Shown::Value {
-            reply.bulk(row_name(row));
-        }
-        if self != Shown::Name {
-            reply.bulk(value);
+        match self {
+            Shown::Name => reply.bulk(row_name(row)),
+            Shown::Value => reply.bulk(value),
+            Shown::NameAndValue => {
+                reply.bulk(row_name(row));
+                reply.bulk(value);
+            }
+            Shown::Member => reply.bulk(split_score_key(row).unwrap_or_default().1),
+            Shown::MemberAndScore => {
+                let (score, name) = split_score_key(row).unwrap_or_default();
+                if reply.protocol() == Protocol::Resp3 {
+                    reply.array(2);
+                }
+                reply.bulk(name);
+                reply.double(score);
+            }
         }
     }
 }
@@ -41,7 +56,8 @@ pub(crate) enum RowsToSend {
 pub(crate) struct LongRows {
     snapshot: Snapshot,
     rest: Bounds,
-    /// How many there are in `rest`.
+    order: Order,
+    /// How many of those in `rest` are to come.
     left: u64,
     shown: Shown,
 }
@@ -58,7 +74,7 @@ impl LongRows {
         let source = Source::Snapshot(&self.snapshot);
         let view = View { source, model, may_wait: true, now_ms: 0, keyspace: 0 };
         let (mut left, mut last) = (self.left, TableKey::new());
-        view.each_row(self.rest.clone(), Order::Forward, usize::MAX, |row, value| {
+        view.each_row(self.rest.clone(), self.order, usize::MAX, |row, value| {
             self.shown.append(&row, &value, &mut Encoder::new(out, protocol));
             left -= 1;
             let goes_on = left > 0 && out.len() < end;
@@ -73,7 +89,11 @@ impl LongRows {
             };
             return Err(damaged_row(from));
         }
-        (self.left, self.rest.0) = (left, Bound::Excluded(last));
+        self.left = left;
+        match self.order {
+            Order::Forward => self.rest.0 = Bound::Excluded(last),
+            Order::Backward => self.rest.1 = Bound::Excluded(last),
+        }
         Ok(())
     }
 }
@@ -88,18 +108,27 @@ impl View<'_> {
         in_pieces: bool,
     ) -> Result<RowsToSend> {
         self.check_rows(count)?;
+        if in_pieces
+            && count > 0
+            && let Some(rows) = self.long_rows(bounds.clone(), Order::Forward, count, shown)
+        {
+            return Ok(RowsToSend::InPieces(rows));
+        }
+        let rows = self.rows(bounds, Order::Forward, usize::MAX)?;
+        if rows.len() as u64 == count {
+            return Ok(RowsToSend::All(rows));
+        }
+        Err(damaged_row(rows.first().map_or(&[][..], |(row, _)| row)))
+    }
+
+    /// The first `count` rows between bounds, from either end, which are read piece by piece. `None` in a transaction, and on a thread that
+    /// does not wait.
+    pub fn long_rows(&self, bounds: Bounds, order: Order, count: u64, shown: Shown) -> Option<LongRows> {
         match self.source {
-            Source::Snapshot(snapshot) if in_pieces && self.may_wait && count > 0 => {
-                let snapshot = snapshot.clone();
-                Ok(RowsToSend::InPieces(LongRows { snapshot, rest: bounds, left: count, shown }))
+            Source::Snapshot(snapshot) if self.may_wait => {
+                Some(LongRows { snapshot: snapshot.clone(), rest: bounds, order, left: count, shown })
             }
-            _ => {
-                let rows = self.rows(bounds, Order::Forward, usize::MAX)?;
-                if rows.len() as u64 == count {
-                    return Ok(RowsToSend::All(rows));
-                }
-                Err(damaged_row(rows.first().map_or(&[][..], |(row, _)| row)))
-            }
+            _ => None,
         }
     }
 }

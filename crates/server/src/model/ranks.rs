@@ -231,6 +231,35 @@ impl View<'_> {
         Ok(rows)
     }
 
+    /// The bounds of the rows of a span without the first `skip` of them from either end, and how many of these are wanted: at most `take`.
+    pub fn span_bounds(
+        &self,
+        zset: &Collection,
+        span: &Span,
+        order: Order,
+        (skip, take): (u64, u64),
+    ) -> Result<(Bounds, u64)> {
+        let (mut bounds, count) = (span.bounds(), self.count_span(zset, span)?);
+        let wanted = count.saturating_sub(skip).min(take);
+        if wanted == 0 || skip == 0 {
+            return Ok((bounds, wanted));
+        }
+        let Span { from, to } = Span::all(zset);
+        let before = match order {
+            Order::Forward => Span { from, to: span.from.clone() },
+            Order::Backward => Span { from: span.to.clone(), to },
+        };
+        let rank = self.count_span(zset, &before)? + skip;
+        let found = self.ranked_rows(zset, order, rank, 1)?;
+        let first = found.first().ok_or_else(|| damaged_row(&span.from))?;
+        let first = Bound::Included(TableKey::from_slice(first));
+        match order {
+            Order::Forward => bounds.0 = first,
+            Order::Backward => bounds.1 = first,
+        }
+        Ok((bounds, wanted))
+    }
+
     /// The rows of all members from either end, without the first `skip` of them, and at most `take`.
     pub fn ranked_rows(&self, zset: &Collection, order: Order, skip: u64, take: u64) -> Result<Vec<Value>> {
         let take = take.min(zset.count.saturating_sub(skip));
