@@ -12,8 +12,8 @@ use fulgurite_resp::{Encoder, Protocol};
 
 use crate::context::Context;
 use crate::model::{
-    Bounds, Collection, Kind, LongRows, LongText, LongValues, Model, PIECE_BYTES, RowsToSend, Shown,
-    ValuesToSend,
+    Bounds, Collection, Kind, LongKeys, LongRows, LongText, LongValues, Model, PIECE_BYTES, RowsToSend,
+    Shown, ValuesToSend,
 };
 use crate::stop::Result;
 
@@ -37,15 +37,18 @@ enum Content {
     Rows(LongRows),
     /// The elements of an array.
     Values(LongValues),
+    /// The same.
+    Keys(LongKeys),
 }
 
 impl LongReply {
-    /// How many bytes, rows or values are to come.
+    /// How many bytes, rows, values or keys are to come.
     pub fn left(&self) -> usize {
         match &self.content {
             Content::Text(text) => text.left(),
             Content::Rows(rows) => rows.left() as usize,
             Content::Values(values) => values.left(),
+            Content::Keys(keys) => keys.left(),
         }
     }
 
@@ -61,6 +64,7 @@ impl LongReply {
             }
             Content::Rows(rows) => rows.read_piece(model, protocol, out)?,
             Content::Values(values) => values.read_piece(model, protocol, out)?,
+            Content::Keys(keys) => keys.read_piece(model, protocol, out)?,
         }
         Ok(self.left() == 0)
     }
@@ -135,6 +139,12 @@ impl Context<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Replies with an array of keys.
+    pub fn reply_long_keys(&mut self, keys: LongKeys) -> Result<()> {
+        self.reply().array(keys.left());
+        self.begin_long_reply(Content::Keys(keys))
     }
 
     /// Appends the first piece of a reply. The others follow it.

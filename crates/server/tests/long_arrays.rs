@@ -1,4 +1,4 @@
-//! Replies of many values or members leave in pieces: they are those of one moment, and the same as in one piece.
+//! Replies of many values, members or keys leave in pieces: they are those of one moment, and the same as in one piece.
 
 mod support;
 
@@ -232,7 +232,7 @@ fn long_arrays_wait_for_the_commits_that_they_show() {
     let mut unwaited = Client::connect(&server);
     assert_eq!(unwaited.ask("DURABILITY none"), "OK");
     assert_eq!(unwaited.ask("SET later 1"), "OK");
-    let commands = ["MGET k k", "HMGET h f f", "ZRANGE z 0 -1"];
+    let commands = ["MGET k k", "HMGET h f f", "ZRANGE z 0 -1", "KEYS *"];
     let mut readers: Vec<Client> = commands
         .into_iter()
         .map(|command| {
@@ -252,7 +252,7 @@ fn long_arrays_wait_for_the_commits_that_they_show() {
         }
         other => panic!("{other:?}"),
     });
-    assert_eq!(lens.collect::<Vec<_>>(), [2, 2, 10]);
+    assert_eq!(lens.collect::<Vec<_>>(), [2, 2, 10, 4]);
     let db = open(&crashed);
     let server = Server::start(db.clone(), self::config()).unwrap();
     assert_eq!(Client::connect(&server).ask("EXISTS k h z"), "0", "a power cut would have undone it");
@@ -323,5 +323,49 @@ fn ranges_of_sorted_sets_leave_in_pieces() {
         });
         assert!(found == expected, "{command}");
     }
+    assert_all_is_reclaimed(&db);
+}
+
+/// How many there are comes first, and so many come, whatever happens meanwhile.
+#[test]
+fn keys_leave_in_pieces() {
+    const COUNT: usize = 1_000;
+    let (env, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    for protocol in ["2", "3"] {
+        client.ask(&format!("HELLO {protocol}"));
+        for from in (0..COUNT).step_by(50) {
+            let pairs = (from..from + 50).flat_map(|n| [name(n, 30_000), "v".into()]);
+            let mset: Vec<String> = ["MSET".into()].into_iter().chain(pairs).collect();
+            assert_eq!(client.ask_arguments(&mset), "OK");
+        }
+        for n in (0..COUNT).step_by(3) {
+            let after_ms = if n < 100 { 500 } else { 20_000 };
+            assert_eq!(client.ask(&format!("PEXPIRE {} {after_ms}", name(n, 30_000))), "1");
+        }
+        // Those up to 99 are gone.
+        env.advance(Duration::from_secs(1));
+        let expected =
+            (0..COUNT).filter(|n| n % 3 != 0 || *n >= 100).map(|n| Reply::Bulk(name(n, 30_000).into_bytes()));
+        let expected = Reply::Array(expected.collect());
+        for pattern in ["*", "0*", "none", "00001*", "*-", "[0-9]?0?[13579]*", "000999*"] {
+            let command = format!("KEYS {pattern}");
+            let found = whole(&mut client, &command);
+            client.send_command(&command);
+            assert!(client.receive().as_ref() == Some(&found), "{command}");
+            assert!(pattern != "*" || found == expected);
+        }
+        let found = read_slowly(&server, "KEYS *", |other| {
+            assert_eq!(other.ask(&format!("DEL {}", name(998, 30_000))), "1");
+            assert_eq!(other.ask("SET 000500 new"), "OK");
+            // Those with a time are gone, and so are all others.
+            env.advance(Duration::from_secs(20));
+            wait_until(|| other.ask("DBSIZE") == (COUNT - COUNT.div_ceil(3)).to_string());
+            assert_eq!(other.ask("FLUSHDB"), "OK");
+            wait_until(|| db.open_table("redis:heads").unwrap().range(..).unwrap().count() == 0);
+        });
+        assert!(found == expected);
+    }
+    assert_eq!(client.ask("KEYS *"), "[]");
     assert_all_is_reclaimed(&db);
 }

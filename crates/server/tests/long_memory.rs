@@ -176,7 +176,7 @@ fn array(items: impl ExactSizeIterator<Item = Vec<u8>>) -> impl Iterator<Item = 
     std::iter::once(header).chain(items.map(bulk))
 }
 
-/// Replies of 48 and of 96 MiB in all, of many values, fields and members.
+/// Replies of 48 and of 96 MiB in all, of many values, fields, members and keys.
 #[test]
 fn replies_of_many_take_two_pieces_of_memory() {
     const VALUES: usize = 1536;
@@ -215,13 +215,16 @@ fn replies_of_many_take_two_pieces_of_memory() {
     step("MGET", 2, &|_| ask_for(&server, &command, all()));
     assert_eq!(client.ask("FLUSHDB"), "OK");
     for from in (0..NAMES).step_by(100) {
-        let mut zadd = vec!["ZADD".into(), "zset".into()];
+        let (mut zadd, mut mset) = (vec!["ZADD".into(), "zset".into()], vec!["MSET".to_string()]);
         for number in from..from + 100 {
             zadd.extend([number.to_string(), name(number)]);
+            mset.extend([name(number), number.to_string()]);
         }
         assert_eq!(client.ask_arguments(&zadd), "100");
+        assert_eq!(client.ask_arguments(&mset), "OK");
     }
     let names = || array((0..NAMES).map(|number| name(number).into_bytes()));
     step("ZRANGE", 2, &|_| ask_for(&server, "ZRANGE zset 0 -1", names()));
     step("ZRANGEBYSCORE", 2, &|_| ask_for(&server, "ZRANGEBYSCORE zset 0 +inf LIMIT 0 100000", names()));
+    step("KEYS", 2, &|_| ask_for(&server, "KEYS 0*", names()));
 }

@@ -9,7 +9,7 @@ use crate::args::Args;
 use crate::context::Context;
 use crate::cursors::ScanState;
 use crate::glob;
-use crate::model::{Bounds, INLINE_ROWS_MAX, Kind, Old, TableKey, head_key, row_name, split_head_key};
+use crate::model::{Bounds, INLINE_ROWS_MAX, Kind, Old, head_key, keyspace_bounds, row_name, split_head_key};
 use crate::stop::{ErrorReply, Result, Stop};
 
 /// The options of `SCAN` and of its kin.
@@ -136,7 +136,7 @@ pub(super) fn scan_members(
     reply_scan(context, cursor, &items)
 }
 
-/// The longest reply of `KEYS`.
+/// The longest reply of `KEYS` in a transaction, which is built in memory.
 const KEYS_BYTES_MAX: usize = 512 << 20;
 
 pub(super) fn keys(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
@@ -144,6 +144,11 @@ pub(super) fn keys(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         return Err(Stop::Large);
     }
     let pattern = &args[1];
+    if context.takes_pieces()
+        && let Some(keys) = context.view(|view| view.keys_to_send(pattern))?
+    {
+        return context.reply_long_keys(keys);
+    }
     let (mut bytes, mut too_many) = (0, false);
     let (found, _) = context.scan_keys(None, usize::MAX, |key, _| {
         if too_many || !glob::matches(pattern, key) {
@@ -216,7 +221,7 @@ impl Context<'_> {
             Some(key) => Bound::Excluded(head_key(keyspace, key)),
             None => Bound::Included(head_key(keyspace, b"")),
         };
-        let end = keyspace_end(keyspace);
+        let end = keyspace_bounds(keyspace).1;
         let mut keys = Vec::new();
         let mut take = |row: &[u8], old: Old| {
             let Some((_, key)) = split_head_key(row) else { return };
@@ -261,7 +266,7 @@ impl Context<'_> {
             return Err(Stop::Large);
         }
         let keyspace = self.keyspace();
-        self.with_heads((Bound::Included(head_key(keyspace, b"")), keyspace_end(keyspace)), |mut range| {
+        self.with_heads(keyspace_bounds(keyspace), |mut range| {
             let entry = if is_last { range.next_back() } else { range.next() };
             Ok(entry.transpose()?.and_then(|(row, _)| Some(split_head_key(&row)?.1.to_vec())))
         })
@@ -284,11 +289,6 @@ impl Context<'_> {
 
 /// A key, as the client gave it.
 type Key = Vec<u8>;
-
-/// Where the heads of a keyspace end.
-fn keyspace_end(keyspace: u32) -> Bound<TableKey> {
-    keyspace.checked_add(1).map_or(Bound::Unbounded, |next| Bound::Excluded(head_key(next, b"")))
-}
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ mod counts;
 mod head;
 mod ids;
 mod keyspaces;
+mod long_keys;
 mod long_rows;
 mod long_text;
 mod long_values;
@@ -21,6 +22,7 @@ pub(crate) use content::{
 pub(crate) use counts::{Counted, Counts};
 pub(crate) use head::{Collection, Head, Kind};
 pub(crate) use keyspaces::{HeldBack, KeyspaceMap, Running};
+pub(crate) use long_keys::{LongKeys, keyspace_bounds};
 pub(crate) use long_rows::{LongRows, RowsToSend, Shown};
 pub(crate) use long_text::{LongText, Outgoing, PIECE_BYTES};
 pub(crate) use long_values::{LongValues, ValuesToSend};
