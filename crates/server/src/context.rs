@@ -1,6 +1,6 @@
 //! What a command runs with: its session, the data, and its reply.
 
-use fulgurite::{Csn, Missing, Numbered, Transaction};
+use fulgurite::{Csn, Missing, Numbered, Snapshot, Transaction};
 use fulgurite_resp::Encoder;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -39,6 +39,8 @@ pub(crate) struct Context<'a> {
     pub subcommand: Option<&'static str>,
     /// Whether a memtable held the record that was read by itself.
     pub in_memtables: Option<bool>,
+    /// Where the commands of an `EXEC` that only reads do.
+    pub(crate) snapshot: Option<Snapshot>,
     /// The transaction of `EXEC`, while its commands run.
     pub(crate) exec: Option<Box<Exec>>,
     /// The keyspace of each database for this command.
@@ -92,6 +94,7 @@ impl<'a> Context<'a> {
             ran: SmallVec::new(),
             subcommand: None,
             in_memtables: None,
+            snapshot: None,
             exec: None,
             keyspaces,
             changing: None,
@@ -131,6 +134,9 @@ impl<'a> Context<'a> {
         if self.exec.is_some() {
             return self.write(|write| Ok(write.stored(key)?.filter(|old| old.head.is_live(write.now_ms))));
         }
+        if self.snapshot.is_some() {
+            return self.view(|view| view.live(key));
+        }
         let row = head_key(self.keyspace(), key);
         let found = self.find_at(&row, self.session.own)?;
         self.check_keyspaces(found.csn)?;
@@ -165,9 +171,7 @@ impl<'a> Context<'a> {
         if self.exec.is_some() {
             return self.write(|write| read(&write.view()));
         }
-        let (db, own) = (&self.shared.db, self.session.own);
-        let snapshot = if self.may_wait { db.snapshot_at(own)? } else { db.try_snapshot_at(own)? };
-        self.check_keyspaces(snapshot.csn())?;
+        let snapshot = self.snapshot()?;
         let view = View {
             source: Source::Snapshot(&snapshot),
             model: self.model(),
@@ -178,6 +182,17 @@ impl<'a> Context<'a> {
         let result = read(&view);
         self.needs = self.needs.max(snapshot.needs());
         result
+    }
+
+    /// A snapshot of what is acknowledged, and of the connection's own commits; that of `EXEC` while its commands run.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        if let Some(snapshot) = &self.snapshot {
+            return Ok(snapshot.clone());
+        }
+        let (db, own) = (&self.shared.db, self.session.own);
+        let snapshot = if self.may_wait { db.snapshot_at(own)? } else { db.try_snapshot_at(own)? };
+        self.check_keyspaces(snapshot.csn())?;
+        Ok(snapshot)
     }
 
     /// Reads the collection of a key; `None` if the key does not exist.

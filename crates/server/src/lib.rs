@@ -45,6 +45,7 @@ mod execute;
 mod glob;
 mod io;
 mod locks;
+mod long_exec;
 mod long_reply;
 mod model;
 mod pause;

@@ -8,13 +8,16 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use fulgurite_resp::{Encoder, Protocol};
+use fulgurite_resp::Encoder;
 
 use crate::context::Context;
+use crate::long_exec::LongExec;
 use crate::model::{
-    Bounds, Collection, Kind, LongKeys, LongRows, LongText, LongValues, Model, PIECE_BYTES, RowsToSend,
+    Bounds, Collection, Counts, Kind, LongKeys, LongRows, LongText, LongValues, PIECE_BYTES, RowsToSend,
     Shown, ValuesToSend,
 };
+use crate::session::Session;
+use crate::shared::Shared;
 use crate::stop::Result;
 
 /// A connection with more unsent bytes gets no further piece.
@@ -25,7 +28,7 @@ pub(crate) const UNSENT_BYTES_MAX: usize = PIECE_BYTES;
 pub(crate) struct LongReply {
     content: Content,
     /// Counts those that there are.
-    _counted: Arc<()>,
+    _counted: Option<Arc<()>>,
 }
 
 /// What the pieces are of.
@@ -39,6 +42,8 @@ enum Content {
     Values(LongValues),
     /// The same.
     Keys(LongKeys),
+    /// The replies of the commands of a transaction.
+    Exec(LongExec),
 }
 
 impl LongReply {
@@ -49,11 +54,19 @@ impl LongReply {
             Content::Rows(rows) => rows.left() as usize,
             Content::Values(values) => values.left(),
             Content::Keys(keys) => keys.left(),
+            Content::Exec(exec) => exec.left(),
         }
     }
 
     /// Appends the next piece. Returns whether it was the last one.
-    pub fn read_piece(&mut self, model: &Model, protocol: Protocol, out: &mut Vec<u8>) -> Result<bool> {
+    pub fn read_piece(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        counts: &mut Counts,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let (model, protocol) = (&shared.model, session.protocol);
         match &mut self.content {
             Content::Text(text) => {
                 out.reserve_exact(text.left().min(PIECE_BYTES) + 2);
@@ -65,13 +78,14 @@ impl LongReply {
             Content::Rows(rows) => rows.read_piece(model, protocol, out)?,
             Content::Values(values) => values.read_piece(model, protocol, out)?,
             Content::Keys(keys) => keys.read_piece(model, protocol, out)?,
+            Content::Exec(exec) => exec.read_piece(shared, session, counts, out)?,
         }
         Ok(self.left() == 0)
     }
 }
 
 impl Context<'_> {
-    /// Whether its reply may leave in pieces: that of a command of a transaction is one of many in the reply of `EXEC`.
+    /// Whether its reply may leave in pieces: not that of a command of a transaction that writes.
     pub fn takes_pieces(&self) -> bool {
         !self.is_in_exec()
     }
@@ -147,11 +161,18 @@ impl Context<'_> {
         self.begin_long_reply(Content::Keys(keys))
     }
 
+    /// Replies with an array of the replies of commands.
+    pub fn reply_long_exec(&mut self, exec: LongExec) -> Result<()> {
+        self.reply().array(exec.left());
+        self.begin_long_reply(Content::Exec(exec))
+    }
+
     /// Appends the first piece of a reply. The others follow it.
     fn begin_long_reply(&mut self, content: Content) -> Result<()> {
-        let mut reply = LongReply { content, _counted: self.shared.long_replies.clone() };
-        let (model, protocol) = (self.model(), self.session.protocol);
-        if !reply.read_piece(model, protocol, self.out)? {
+        // One that is in the reply of `EXEC` is counted with that.
+        let counted = self.snapshot.is_none().then(|| self.shared.long_replies.clone());
+        let mut reply = LongReply { content, _counted: counted };
+        if !reply.read_piece(self.shared, self.session, self.counts, self.out)? {
             self.session.long_reply = Some(Box::new(reply));
         }
         Ok(())

@@ -8,7 +8,7 @@ use fulgurite_resp::Protocol;
 
 use crate::args::OwnedArgs;
 use crate::clients::Client;
-use crate::command::find;
+use crate::command::{Command, find};
 use crate::long_reply::LongReply;
 
 /// How many databases there are: `SELECT` takes 0 to 15.
@@ -38,6 +38,13 @@ pub(crate) struct Multi {
 }
 
 impl Multi {
+    /// Whether its commands read keys, and do nothing else.
+    pub fn only_reads(&self) -> bool {
+        // `DBSIZE` counts those of a transaction.
+        let reads = |command: &Command| command.has_flag("readonly") && command.name != "dbsize";
+        self.commands.iter().all(|args| args.get(0).and_then(find).is_some_and(reads))
+    }
+
     /// Whether one of its commands writes.
     pub fn writes(&self) -> bool {
         self.commands

@@ -95,7 +95,7 @@ pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
                 paused = (outcome == Outcome::Paused).then_some(args);
                 outcome
             }
-            Work::ReadPiece => without_panic(|| read_piece(shared, &mut session, &mut reply)),
+            Work::ReadPiece => without_panic(|| read_piece(shared, &mut session, &mut reply, &mut counts)),
             Work::Store(mut value) => {
                 let outcome = without_panic(|| {
                     value.store(shared);
@@ -132,11 +132,11 @@ fn run_command(
 }
 
 /// Reads the next piece of the reply of a session. If it cannot be read the connection is closed: the beginning of the reply is sent.
-fn read_piece(shared: &Shared, session: &mut Session, out: &mut Vec<u8>) -> Outcome {
-    let Some(reply) = &mut session.long_reply else { return DONE };
-    match reply.read_piece(&shared.model, session.protocol, out) {
-        Ok(true) => session.long_reply = None,
-        Ok(false) => {}
+fn read_piece(shared: &Shared, session: &mut Session, out: &mut Vec<u8>, counts: &mut Counts) -> Outcome {
+    let Some(mut reply) = session.long_reply.take() else { return DONE };
+    match reply.read_piece(shared, session, counts, out) {
+        Ok(true) => {}
+        Ok(false) => session.long_reply = Some(reply),
         Err(stop) => {
             shared.commands.cut_replies.fetch_add(1, Relaxed);
             tracing::error!(?stop, "a reply ends in the middle: its connection is closed");

@@ -150,10 +150,16 @@ fn a_value_of_512_mib_takes_two_pieces_of_memory() {
     set_and_get(1, 512 * MIB);
 }
 
-/// Sends a command, and compares the reply with chunks of bytes that are made one by one.
+/// Sends commands, the last of which has a long reply, and compares that with chunks of bytes that are made one by one.
 fn ask_for(server: &Server, command: &str, expected: impl Iterator<Item = Vec<u8>>) {
     let mut client = Client::connect(server);
-    client.send_command(command);
+    let mut commands = command.split("; ").peekable();
+    while let Some(command) = commands.next() {
+        client.send_command(command);
+        if commands.peek().is_some() {
+            assert!(["OK", "QUEUED"].contains(&&*client.receive_text()));
+        }
+    }
     let mut received = Vec::with_capacity(CHUNK);
     for (number, chunk) in expected.enumerate() {
         received.resize(chunk.len(), 0);
@@ -200,6 +206,9 @@ fn replies_of_many_take_two_pieces_of_memory() {
     let fields: Vec<String> = (0..VALUES).map(|number| format!("v{number}")).collect();
     let command = format!("HMGET hash {}", fields.join(" "));
     step("HMGET", 2, &|_| ask_for(&server, &command, array((0..VALUES).map(value))));
+    let fields: Vec<String> = (0..VALUES).map(|number| format!("HGET hash v{number}")).collect();
+    let commands = format!("MULTI; {}; EXEC", fields.join("; "));
+    step("EXEC", 2, &|_| ask_for(&server, &commands, array((0..VALUES).map(value))));
     let keys: Vec<String> = (0..VALUES / 48).map(|number| format!("k{number}")).collect();
     let command = format!("MGET {}", keys.join(" "));
     let of_key = |key: usize| {

@@ -183,7 +183,7 @@ fn check(context: &Context<'_>, command: Option<&Command>, args: &Args<'_>) -> R
 }
 
 /// Runs a command that was checked before.
-fn run_command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+pub(crate) fn run_command(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let Some(command) = find(&args[0]) else { return Err(unknown(args)) };
     run_checked(context, command, args)
 }
@@ -210,8 +210,9 @@ fn run_locked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> 
         let message = format!("the key has {} bytes, the longest allowed has {KEY_BYTES_MAX}", key.len());
         return context.fail("ERR", message);
     }
+    let is_alone = !context.is_in_exec() && context.snapshot.is_none();
     // `EXEC` has the locks of all its commands.
-    let mut locks = if command.has_flag("write") && !context.is_in_exec() {
+    let mut locks = if command.has_flag("write") && is_alone {
         let keys = command.keys_of(args);
         let locks = context.shared.locks.lock(context.session.database, keys, context.may_wait)?;
         context.begin_with_locks();
@@ -220,8 +221,7 @@ fn run_locked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> 
         Held::default()
     };
     // `CLIENT PAUSE` takes each lock once before it replies: what is here then does not write any more.
-    if !context.is_in_exec()
-        && context.shared.pause.holds(|| command.has_flag("write"), || context.shared.monotonic_ms())
+    if is_alone && context.shared.pause.holds(|| command.has_flag("write"), || context.shared.monotonic_ms())
     {
         return Err(Stop::Paused);
     }

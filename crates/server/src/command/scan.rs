@@ -245,8 +245,7 @@ impl Context<'_> {
         if self.exec.is_some() || count > INLINE_ROWS_MAX {
             return Err(Stop::Large);
         }
-        let snapshot = self.shared.db.try_snapshot_at(self.session.own)?;
-        self.check_keyspaces(snapshot.csn())?;
+        let snapshot = self.snapshot()?;
         let limits = RangeLimits { entries: count, ..RangeLimits::default() };
         let read = snapshot.try_range(&self.shared.model.tables.heads, (from, end), limits)?;
         if let Some(missing) = read.missing {
@@ -279,8 +278,7 @@ impl Context<'_> {
         if let Some(exec) = &mut self.exec {
             return read(exec.transaction().range(heads, bounds)?);
         }
-        let snapshot = self.shared.db.snapshot_at(self.session.own)?;
-        self.check_keyspaces(snapshot.csn())?;
+        let snapshot = self.snapshot()?;
         let result = read(snapshot.range(heads, bounds)?);
         self.needs = self.needs.max(snapshot.needs());
         result

@@ -7,7 +7,8 @@ use crate::args::{Args, OwnedArgs};
 use crate::context::Context;
 use crate::execute::INLINE_ARGUMENTS_MAX;
 use crate::locks::Held;
-use crate::model::head_key;
+use crate::long_exec::LongExec;
+use crate::model::{PIECE_BYTES, head_key};
 use crate::session::{Multi, Watched};
 use crate::stop::{ErrorReply, Result, Stop};
 
@@ -122,6 +123,9 @@ pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     }
     let before = context.session.clone();
     let is_large = multi.arguments + before.watched.len() > INLINE_ARGUMENTS_MAX;
+    if context.may_wait && before.watched.is_empty() && multi.only_reads() {
+        return exec_reads(context, multi);
+    }
     let ran =
         if is_large && !context.may_wait { Err(Stop::Large) } else { exec_until_it_commits(context, &multi) };
     match ran {
@@ -136,6 +140,19 @@ pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
             outcome
         }
     }
+}
+
+/// Runs commands that only read in one snapshot, without a transaction of the engine. Their replies leave in pieces.
+fn exec_reads(context: &mut Context<'_>, multi: Multi) -> Result<()> {
+    let snapshot = loop {
+        match context.snapshot() {
+            Err(Stop::Conflict) => context.begin_again(),
+            snapshot => break snapshot?,
+        }
+    };
+    context.needs = context.needs.max(snapshot.needs());
+    let exec = LongExec::new(context, snapshot, multi.commands);
+    context.reply_long_exec(exec)
 }
 
 /// How often a transaction that conflicts runs again on a thread that does not wait.
@@ -205,10 +222,14 @@ fn run_commands(context: &mut Context<'_>, multi: &Multi) -> Result<bool> {
         }
         context.guard_in_exec(context.keyspaces[database], &key)?;
     }
+    let begin = context.reply_len();
     context.reply().array(multi.commands.len());
     for command in &multi.commands {
         let args = command.args();
         let start = context.reply_len();
+        if !context.may_wait && start - begin > PIECE_BYTES && multi.only_reads() {
+            return Err(Stop::Large);
+        }
         let savepoint = context.savepoint_in_exec();
         match super::run_command(context, &args) {
             Ok(()) => {}
