@@ -194,7 +194,11 @@ fn replies_are_those_of_redis() {
     // By the same clock as Redis.
     let dir = tempfile::tempdir().unwrap();
     let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default()).unwrap();
-    let server = fulgurite_server::Server::start(db, config()).unwrap();
+    let mut config = config();
+    if variable("WORKERS", 0) != 0 {
+        config.dispatch = fulgurite_server::Dispatch::Queue;
+    }
+    let server = fulgurite_server::Server::start(db, config).unwrap();
     let connect = |address: (&str, u16)| {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
