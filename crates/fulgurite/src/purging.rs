@@ -8,7 +8,9 @@
 //! that expire one after the other are purged together.
 //!
 //! Leaves that were due and could not be purged, because a snapshot sees it or a transaction has to find its conflict by it, are
-//! tried again after ten minutes. Nothing of this is on disk but the times in inner nodes: after an opening each table whose root was not read
+//! tried again after ten minutes. **A commit that waits for room, or was refused, does not wait for that**: what a snapshot held when
+//! the last checkpoint wrote it is looked for as soon as another snapshot is the oldest one. The snapshot may have been that of
+//! a commit which waited for room, and held what others deleted meanwhile. Nothing of this is on disk but the times in inner nodes: after an opening each table whose root was not read
 //! yet is due, so that its root is read once, a minute after the opening or later.
 
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use fulgurite_index::LoadFor;
 use fulgurite_index::btree::DueLeaves;
-use fulgurite_types::{KeySpan, TableId};
+use fulgurite_types::{Csn, KeySpan, TableId};
 use parking_lot::Mutex;
 
 use crate::catalog::TableState;
@@ -72,6 +74,19 @@ struct State {
     has_purged: bool,
     /// The tables in which a look was of no use, and when the next is, in seconds since 1970.
     useless: BTreeMap<TableId, u32>,
+    /// Whether commits need the room: also leaves that a snapshot may hold are looked at.
+    is_for_room: bool,
+    /// What held leaves when they were last looked at for that: while it is the same, another look is of no use.
+    held: Option<Held>,
+}
+
+/// What may hold versions that newer ones replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Held {
+    /// The oldest snapshot; the newest commit if none is open.
+    oldest: Csn,
+    /// The last checkpoint's boundary: a leaf that commits after it made dirty is not looked at.
+    covered: u64,
 }
 
 impl Purging {
@@ -97,6 +112,19 @@ impl Purging {
 }
 
 impl State {
+    /// A look for room begins.
+    fn hold(&mut self, held: Option<Held>) {
+        if self.held.map(|held| held.oldest) != held.map(|held| held.oldest) {
+            self.useless.clear();
+        }
+        self.held = held;
+    }
+
+    /// Leaves that are due up to this time, in seconds since 1970, are looked at.
+    fn due_until(&self, now_s: u32) -> u32 {
+        if self.is_for_room { now_s.saturating_add(AGAIN_S) } else { now_s }
+    }
+
     /// The next table is looked at from its beginning.
     fn end_of_table(&mut self) {
         self.from.clear();
@@ -109,19 +137,26 @@ fn seconds(ms: u64) -> u32 {
 }
 
 impl Engine {
-    /// A round of the work; returns whether there is more.
+    /// A round of the work; returns whether there is more, a checkpoint has to write what it purged, or commits need the room that a
+    /// snapshot holds.
     pub fn purge_round(&self) -> Result<bool> {
         let state = &mut *self.merger.purging.state.lock();
         let (now_ns, now_s) = (self.env.clock().monotonic_ns(), seconds(self.now_ms()));
         self.memory.index.set_now_s(now_s);
         let look_at_ns = *state.look_at_ns.get_or_insert(now_ns + PAUSE.as_nanos() as u64);
         if state.tables.is_empty() {
-            if now_ns < look_at_ns || !(1..=now_s).contains(&self.memory.index.purge_due()) {
-                return Ok(false);
+            let is_due = |until_s: u32| (1..=until_s).contains(&self.memory.index.purge_due());
+            let held = self.held_for_room().filter(|_| is_due(now_s.saturating_add(AGAIN_S)));
+            state.is_for_room = held.is_some() && held != state.held;
+            if !state.is_for_room && (now_ns < look_at_ns || !is_due(now_s)) {
+                return Ok(held.is_some_and(|held| held.oldest < self.pipeline.visible()));
+            }
+            state.useless.retain(|_, again_s| *again_s > now_s);
+            if state.is_for_room {
+                state.hold(held);
             }
             state.look_at_ns = Some(now_ns + PAUSE.as_nanos() as u64);
-            state.useless.retain(|_, again_s| *again_s > now_s);
-            state.tables = self.tables_with_dues(now_s, &state.useless);
+            state.tables = self.tables_with_dues(state.due_until(now_s), &state.useless);
         }
         let (ranges, mut outcome) = (if self.room.is_plenty() { RANGES_MAX } else { 1 }, Ok(()));
         let is_over = || self.env.clock().monotonic_ns() - now_ns > ROUND_MAX.as_nanos() as u64;
@@ -135,6 +170,7 @@ impl Engine {
                     table.index.base().look_again(now_s.saturating_add(PAUSE.as_secs() as u32))
                 });
                 state.end_of_table();
+                state.held = None;
                 break;
             }
             match self.purge_range(&table, state) {
@@ -152,10 +188,23 @@ impl Engine {
                 }
             }
         }
-        if state.tables.is_empty() && std::mem::take(&mut state.has_purged) {
+        let is_over = state.tables.is_empty();
+        let has_purged = is_over && std::mem::take(&mut state.has_purged);
+        if has_purged {
             self.merger.purging.want_checkpoint();
         }
-        outcome.map(|()| !state.tables.is_empty())
+        outcome.map(|()| !is_over || has_purged || state.is_for_room)
+    }
+
+    /// What may hold leaves, if commits need the room that these take.
+    fn held_for_room(&self) -> Option<Held> {
+        if !self.room.is_wanted_by_commits() {
+            return None;
+        }
+        let covered = self.progress.covered.load(Relaxed);
+        let newest = self.pipeline.visible();
+        let (snapshots, _) = self.reads.snapshots.open();
+        Some(Held { oldest: snapshots.first().copied().unwrap_or(newest), covered })
     }
 
     /// How long the thread may rest: until a purge may be due; `None`: none ever will be, unless something is committed.
@@ -175,15 +224,16 @@ impl Engine {
         Some(until_due.max(Duration::from_nanos(until_look)).max(Duration::from_millis(1)))
     }
 
-    /// The tables in which a purge is due. Of the others it is learned anew when one is. Only checkpoints change the catalog's tree.
-    fn tables_with_dues(&self, now_s: u32, useless: &BTreeMap<TableId, u32>) -> Vec<Arc<TableState>> {
+    /// The tables in which a purge is due up to `until_s`. Of the others it is learned anew when one is. Only checkpoints change the catalog's tree.
+    fn tables_with_dues(&self, until_s: u32, useless: &BTreeMap<TableId, u32>) -> Vec<Arc<TableState>> {
         let memory = &self.memory.index;
         memory.forget_purge_due();
         let mut tables = self.tables.all();
         tables.retain(|table| {
             let due = table.index.base().purge_due();
-            let due = if due == 0 { 0 } else { due.max(useless.get(&table.id).copied().unwrap_or(0)) };
-            let is_due = (1..=now_s).contains(&due);
+            let again_s = useless.get(&table.id).copied();
+            let due = if due == 0 { 0 } else { due.max(again_s.unwrap_or(0)) };
+            let is_due = again_s.is_none() && (1..=until_s).contains(&due);
             if !is_due {
                 memory.learn_purge_due(due);
             }
@@ -207,7 +257,7 @@ impl Engine {
         let tree = table.index.base();
         // What has expired for each reader, not by the clock.
         let now_s = seconds(rules.expired_until_ms).max(1);
-        let (due, next) = tree.due_leaves(&state.from, now_s).or_error()?;
+        let (due, next) = tree.due_leaves(&state.from, state.due_until(now_s)).or_error()?;
         if let Some(due) = due {
             let range = KeySpan::new(due.start.as_slice(), due.end.as_deref());
             if table.index.purge_while(range, &rules, || !self.merger.gives_up()).or_error()?.is_some() {

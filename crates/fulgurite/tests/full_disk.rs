@@ -114,6 +114,37 @@ fn a_disk_that_is_full_is_written_again_after_deletes() {
     again.close().unwrap();
 }
 
+/// What was deleted while a snapshot saw it is room once the snapshot has ended, although nothing else is committed and no time
+/// passes. The snapshot may be that of a commit which waits for this room, in vain.
+#[test]
+fn what_an_ended_snapshot_held_is_room_for_the_next_write() {
+    for (background, waits) in [(true, false), (true, true), (false, false), (false, true)] {
+        let (_, db, _) = start(1, background);
+        let table = db.table("t").unwrap();
+        let value = vec![1; 20_000];
+        let put = |n: u32| table.put(n.to_be_bytes(), &value);
+        let rows = (0..10_000).find(|n| put(*n).is_err()).unwrap();
+        let mut txn = db.begin();
+        (0..rows).for_each(|n| _ = table.delete(n.to_be_bytes()).unwrap());
+        if waits {
+            txn.put(&table, "waits", &value).unwrap();
+            _ = txn.commit();
+        } else {
+            db.checkpoint().unwrap();
+            drop(txn);
+        }
+        let has_room = (0..1_000).any(|_| {
+            if !background {
+                while db.maintain().unwrap() {}
+            }
+            std::thread::park_timeout(Duration::from_millis(3));
+            put(0).is_ok()
+        });
+        assert!(has_room, "background {background}, waits {waits}: {:?}", db.stats());
+        sound(&db);
+    }
+}
+
 /// Space that another program took and gives back is used without a restart.
 #[test]
 fn space_that_comes_back_is_used() {

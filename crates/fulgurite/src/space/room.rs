@@ -415,6 +415,11 @@ impl Room {
         self.short.load(Ordering::Acquire) || self.waiters.load(Ordering::Acquire) > 0
     }
 
+    /// Whether a committer waits for room, or was refused and there has been no room for it since.
+    pub fn is_wanted_by_commits(&self) -> bool {
+        self.waiters.load(Ordering::Acquire) > 0 || self.refusal.lock().is_some()
+    }
+
     /// Admits so many bytes of leaves that eviction writes although little room is left: only while a checkpoint is written, which names
     /// their records. A dirty leaf is in the need already, and yet this takes room as a delete does: a leaf may become dirty again
     /// before the checkpoint has written its tree. Where dirty nodes exceed the memory, it takes whatever room there is, and no commit
