@@ -18,6 +18,8 @@ use crate::{Error, Result};
 /// How many keys a scan asks for at a time.
 const SCANNED_KEYS: usize = 1_000;
 
+const SET: &[u8] = b"SET";
+
 /// How much a connection reads at a time.
 const READ_BYTES: usize = 16 << 10;
 
@@ -217,6 +219,11 @@ impl Session for ServedSession {
         match &commands[..] {
             [] => {}
             [command] => _ = connection.ask(command)?,
+            commands if commands.iter().all(|command| command[0] == SET) => {
+                let pairs = commands.iter().flat_map(|command| command[1..].iter().map(Vec::as_slice));
+                let command: Vec<&[u8]> = std::iter::once(&b"MSET"[..]).chain(pairs).collect();
+                _ = connection.ask(&command)?;
+            }
             commands => {
                 connection.output.clear();
                 encode_command(&mut connection.output, &["MULTI"]);
@@ -249,7 +256,7 @@ impl Transaction for Open<'_> {
     }
 
     fn put(&mut self, _: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        self.commands.push(vec![b"SET".to_vec(), key.to_vec(), value.to_vec()]);
+        self.commands.push(vec![SET.to_vec(), key.to_vec(), value.to_vec()]);
         Ok(())
     }
 
