@@ -9,7 +9,7 @@
 //!
 //! Leaves that were due and could not be purged, because a snapshot sees it or a transaction has to find its conflict by it, are
 //! tried again after ten minutes. **A commit that waits for room, or was refused, does not wait for that**: what a snapshot held when
-//! the last checkpoint wrote it is looked for as soon as another snapshot is the oldest one. The snapshot may have been that of
+//! the last checkpoint wrote it is looked for as soon as a snapshot has ended. That may have been the one of
 //! a commit which waited for room, and held what others deleted meanwhile. Nothing of this is on disk but the times in inner nodes: after an opening each table whose root was not read
 //! yet is due, so that its root is read once, a minute after the opening or later.
 
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fulgurite_index::LoadFor;
-use fulgurite_index::btree::DueLeaves;
+use fulgurite_index::btree::{DueLeaves, Purged};
 use fulgurite_types::{Csn, KeySpan, TableId};
 use parking_lot::Mutex;
 
@@ -34,6 +34,13 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(60);
 
 /// When a leaf that could not be purged is tried again, in seconds.
 const AGAIN_S: u32 = 600;
+
+/// So many rounds of the thread, which come 10 ms after each other while there is something to wait for, come between two looks for room:
+/// transactions end all the time, ...
+const ROUNDS_BETWEEN_LOOKS: u32 = 10;
+
+/// ... and so many after one for which there was no room itself.
+const ROUNDS_WITHOUT_ROOM: u32 = 100;
 
 /// How many ranges of leaves a round purges, ...
 const RANGES_MAX: usize = 8;
@@ -76,17 +83,25 @@ struct State {
     useless: BTreeMap<TableId, u32>,
     /// Whether commits need the room: also leaves that a snapshot may hold are looked at.
     is_for_room: bool,
-    /// What held leaves when they were last looked at for that: while it is the same, another look is of no use.
+    /// What held leaves when they were last looked at for that: until some of it has ended, another look is of no use.
     held: Option<Held>,
+    /// So many rounds come before another look for that.
+    rounds_before_look: u32,
 }
 
 /// What may hold versions that newer ones replaced.
-#[derive(Clone, Copy, PartialEq, Eq)]
 struct Held {
-    /// The oldest snapshot; the newest commit if none is open.
-    oldest: Csn,
+    /// The snapshots that are open, in order.
+    snapshots: Vec<Csn>,
     /// The last checkpoint's boundary: a leaf that commits after it made dirty is not looked at.
     covered: u64,
+}
+
+impl Held {
+    /// Whether one of these snapshots has ended.
+    fn has_ended(&self, now: &Held) -> bool {
+        self.snapshots.iter().any(|csn| now.snapshots.binary_search(csn).is_err())
+    }
 }
 
 impl Purging {
@@ -112,12 +127,17 @@ impl Purging {
 }
 
 impl State {
+    /// Whether a look for room is of use, beside what holds leaves now.
+    fn wants_look_for_room(&self, held: &Held) -> bool {
+        self.held.as_ref().is_none_or(|before| before.has_ended(held) || before.covered != held.covered)
+    }
+
     /// A look for room begins.
-    fn hold(&mut self, held: Option<Held>) {
-        if self.held.map(|held| held.oldest) != held.map(|held| held.oldest) {
+    fn begin_look_for_room(&mut self, held: Held) {
+        if self.held.as_ref().is_some_and(|before| before.has_ended(&held)) {
             self.useless.clear();
         }
-        self.held = held;
+        (self.held, self.rounds_before_look) = (Some(held), ROUNDS_BETWEEN_LOOKS);
     }
 
     /// Leaves that are due up to this time, in seconds since 1970, are looked at.
@@ -147,13 +167,17 @@ impl Engine {
         if state.tables.is_empty() {
             let is_due = |until_s: u32| (1..=until_s).contains(&self.memory.index.purge_due());
             let held = self.held_for_room().filter(|_| is_due(now_s.saturating_add(AGAIN_S)));
-            state.is_for_room = held.is_some() && held != state.held;
+            let wants_look = held.as_ref().is_some_and(|held| state.wants_look_for_room(held));
+            state.is_for_room = wants_look && state.rounds_before_look == 0;
+            if !state.is_for_room {
+                state.rounds_before_look = state.rounds_before_look.saturating_sub(1);
+            }
             if !state.is_for_room && (now_ns < look_at_ns || !is_due(now_s)) {
-                return Ok(held.is_some_and(|held| held.oldest < self.pipeline.visible()));
+                return Ok(wants_look || held.is_some_and(|held| !held.snapshots.is_empty()));
             }
             state.useless.retain(|_, again_s| *again_s > now_s);
-            if state.is_for_room {
-                state.hold(held);
+            if let Some(held) = held.filter(|_| state.is_for_room) {
+                state.begin_look_for_room(held);
             }
             state.look_at_ns = Some(now_ns + PAUSE.as_nanos() as u64);
             state.tables = self.tables_with_dues(state.due_until(now_s), &state.useless);
@@ -170,7 +194,7 @@ impl Engine {
                     table.index.base().look_again(now_s.saturating_add(PAUSE.as_secs() as u32))
                 });
                 state.end_of_table();
-                state.held = None;
+                (state.held, state.rounds_before_look) = (None, ROUNDS_WITHOUT_ROOM);
                 break;
             }
             match self.purge_range(&table, state) {
@@ -202,9 +226,8 @@ impl Engine {
             return None;
         }
         let covered = self.progress.covered.load(Relaxed);
-        let newest = self.pipeline.visible();
         let (snapshots, _) = self.reads.snapshots.open();
-        Some(Held { oldest: snapshots.first().copied().unwrap_or(newest), covered })
+        Some(Held { snapshots, covered })
     }
 
     /// How long the thread may rest: until a purge may be due; `None`: none ever will be, unless something is committed.
@@ -263,8 +286,8 @@ impl Engine {
             if table.index.purge_while(range, &rules, || !self.merger.gives_up()).or_error()?.is_some() {
                 return Err(Error::Closed);
             }
-            let changed = due.purged(now_s.saturating_add(AGAIN_S));
-            state.found += due.len() as u64;
+            let Purged { changed, stayed } = due.purged(now_s, now_s.saturating_add(AGAIN_S));
+            state.found += changed + stayed;
             state.changed += changed;
             self.merger.purging.leaves.fetch_add(changed, Relaxed);
             state.has_purged |= changed > 0;

@@ -115,12 +115,14 @@ fn a_disk_that_is_full_is_written_again_after_deletes() {
 }
 
 /// What was deleted while a snapshot saw it is room once the snapshot has ended, although nothing else is committed and no time
-/// passes. The snapshot may be that of a commit which waits for this room, in vain.
+/// passes. The snapshot may be that of a commit which waits for this room, in vain, and an older one may stay.
 #[test]
 fn what_an_ended_snapshot_held_is_room_for_the_next_write() {
-    for (background, waits) in [(true, false), (true, true), (false, false), (false, true)] {
+    for case in 0..8 {
+        let (background, waits, beside_older) = (case & 1 != 0, case & 2 != 0, case & 4 != 0);
         let (_, db, _) = start(1, background);
         let table = db.table("t").unwrap();
+        let _older = beside_older.then(|| db.snapshot());
         let value = vec![1; 20_000];
         let put = |n: u32| table.put(n.to_be_bytes(), &value);
         let rows = (0..10_000).find(|n| put(*n).is_err()).unwrap();
@@ -140,9 +142,26 @@ fn what_an_ended_snapshot_held_is_room_for_the_next_write() {
             std::thread::park_timeout(Duration::from_millis(3));
             put(0).is_ok()
         });
-        assert!(has_room, "background {background}, waits {waits}: {:?}", db.stats());
+        assert!(has_room, "{background}, {waits}, {beside_older}: {:?}", db.stats());
         sound(&db);
     }
+}
+
+/// Rows that expire are room once they have, although they were looked at before, for the sake of a commit that was refused.
+#[test]
+fn rows_that_have_expired_since_a_refusal_are_room() {
+    const LIVE: Duration = Duration::from_secs(300);
+    let (sim, db, _) = start(1, false);
+    let table = db.table("t").unwrap();
+    let put = |n: u32| table.put_expiring(n.to_be_bytes(), vec![1; 2_000], LIVE);
+    let rows = (0..100_000).find(|n| put(*n).is_err()).unwrap();
+    let maintain = || (0..300).for_each(|_| while db.maintain().unwrap() {});
+    maintain();
+    assert!(put(rows).is_err(), "they have not expired");
+    sim.advance(LIVE);
+    maintain();
+    assert!(put(rows).is_ok(), "{:?}", db.stats());
+    sound(&db);
 }
 
 /// Space that another program took and gives back is used without a restart.

@@ -70,7 +70,7 @@ pub use cursor::BTreeCursor;
 pub use describe::{EntryDescription, NodeDescription, describe, table_of_node};
 pub use node::leaf::Leaf;
 pub use options::{BTreeOptions, DeltaRule, DeltaShape};
-pub use purge::DueLeaves;
+pub use purge::{DueLeaves, Purged};
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
 
 use slot::{Node, flush_dropped};

@@ -83,19 +83,31 @@ impl DueLeaves {
         self.slots.len()
     }
 
-    /// The purge has come to the end: a leaf that it left as it was is not due before `at`, in seconds since 1970, in this opening. The
-    /// snapshots that hold it then may have ended. Returns how many leaves are not as they were.
-    pub fn purged(&self, at: u32) -> u64 {
-        let mut changed = 0;
+    /// The purge has come to the end: a leaf that was due `now`, in seconds since 1970, and that it left as it was, is not due
+    /// before `at`, in this opening. The snapshots that hold it then may have ended. One that was not due yet stays due when it was.
+    pub fn purged(&self, now: u32, at: u32) -> Purged {
+        let mut purged = Purged::default();
         for slot in &self.slots {
             if slot.is_dirty() || slot.is_retired() {
-                changed += 1;
-            } else {
+                purged.changed += 1;
+            } else if slot.due() <= now {
+                purged.stayed += 1;
                 slot.set_due(at);
+            } else {
+                slot.set_due(slot.due());
             }
         }
-        changed
+        purged
     }
+}
+
+/// What a purge has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// How many leaves are not as they were, ...
+    pub changed: u64,
+    /// ... and how many are, although they were due.
+    pub stayed: u64,
 }
 
 /// A step of the walk.
