@@ -102,7 +102,7 @@ pub struct Config {
     pub durability: Durability,
     /// While so many bytes of replies of a connection are not sent yet, no command of it is read. Default 1 MiB.
     pub unsent_bytes_max: usize,
-    /// A connection that has a long reply, and takes so little of it in this time that no further piece of 256 KiB is read, is closed: its
+    /// A connection that has a long reply, and takes so little of it in this time that no further piece of 256 KiB is read or sent, is closed: its
     /// snapshot keeps space of the database. Default 60 s.
     pub reply_piece_timeout: Duration,
     /// How many bytes of a command that is arriving a connection may take; one with a longer command is closed. Default 1 GiB.

@@ -1,6 +1,6 @@
 //! `EXEC` of commands that only read: they run in one snapshot, some for each piece of the reply.
 
-use fulgurite::Snapshot;
+use fulgurite::{Error, Snapshot};
 
 use crate::args::OwnedArgs;
 use crate::command;
@@ -57,9 +57,10 @@ impl LongExec {
                 self.rest = None;
                 continue;
             }
-            let Some(args) = self.commands.get(self.next) else { break };
+            let Some(args) = self.commands.get_mut(self.next) else { break };
+            let args = std::mem::take(args);
             self.next += 1;
-            self.rest = self.run(args, shared, session, counts, out)?;
+            self.rest = self.run(&args, shared, session, counts, out)?;
         }
         Ok(())
     }
@@ -81,6 +82,12 @@ impl LongExec {
         match ran {
             Ok(()) => Ok(context.session.long_reply.take()),
             Err(Stop::Reply(error)) => {
+                // Nothing of what is to come can be read any more.
+                if let Err(ended @ Error::SnapshotTooOld { .. }) =
+                    self.snapshot.get(&shared.model.tables.heads, [0])
+                {
+                    return Err(ended.into());
+                }
                 context.truncate_reply(start);
                 context.reply().error(error.code, &error.message);
                 Ok(None)

@@ -493,3 +493,28 @@ fn transactions_that_only_read_see_one_moment() {
     client.ask("FLUSHALL");
     assert_all_is_reclaimed(&db);
 }
+
+/// A reader that takes a long element bit by bit is not one that takes nothing, although no piece is read meanwhile.
+#[test]
+fn a_long_element_may_leave_slowly() {
+    let mut config = config();
+    config.reply_piece_timeout = Duration::from_secs(1);
+    let (_, _, server) = serve(config);
+    let mut client = Client::connect(&server);
+    let fields = [value(1, 20 * MIB), value(2, 20 * MIB)];
+    for (field, value) in [b"a", b"b"].into_iter().zip(&fields) {
+        assert_eq!(client.ask_arguments(&[&b"HSET"[..], b"h", field, value]), "1");
+    }
+    client.send_command("HMGET h a b");
+    let mut reply = Vec::new();
+    let bulk_len = |value: &Vec<u8>| format!("${}\r\n", value.len()).len() + value.len() + 2;
+    let len = 4 + fields.iter().map(bulk_len).sum::<usize>();
+    while reply.len() < len {
+        let mut some = vec![0; MIB.min(len - reply.len())];
+        client.stream.read_exact(&mut some).unwrap();
+        reply.extend(some);
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    assert!(reply.starts_with(b"*2\r\n") && reply.ends_with(&[&fields[1][..], b"\r\n"].concat()));
+    assert_eq!(client.ask("PING"), "PONG");
+}

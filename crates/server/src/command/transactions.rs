@@ -223,11 +223,12 @@ fn run_commands(context: &mut Context<'_>, multi: &Multi) -> Result<bool> {
         context.guard_in_exec(context.keyspaces[database], &key)?;
     }
     let begin = context.reply_len();
+    let may_leave_in_pieces = !context.may_wait && multi.only_reads();
     context.reply().array(multi.commands.len());
     for command in &multi.commands {
         let args = command.args();
         let start = context.reply_len();
-        if !context.may_wait && start - begin > PIECE_BYTES && multi.only_reads() {
+        if may_leave_in_pieces && start - begin > PIECE_BYTES {
             return Err(Stop::Large);
         }
         let savepoint = context.savepoint_in_exec();

@@ -116,8 +116,9 @@ pub(super) struct Connection {
     pub is_paused: bool,
     /// Since when it has more replies unsent than the soft limit: a monotonic time.
     pub over_soft_limit_ms: Option<u64>,
-    /// How many bytes of its last reply were not read yet when they were last looked at, and when that was: a monotonic time.
-    pub long_reply_left: Option<(usize, u64)>,
+    /// How much of its last reply was not read yet, and how many bytes were not sent, at the last time when another piece had been read or sent
+    /// meanwhile: a monotonic time.
+    pub long_reply_left: Option<((usize, usize), u64)>,
     /// When it sent a command last, by [`super::activity::Activity`].
     pub active_in: u64,
 }

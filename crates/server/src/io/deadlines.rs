@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 use rustix::net::sockopt;
 
 use super::event_loop::IoThread;
+use crate::model::PIECE_BYTES;
 
 /// How often connections are looked at that may have reached a deadline.
 const LOOK_MS: u64 = 1_000;
@@ -71,9 +72,11 @@ impl IoThread {
         let Some(connection) = &mut self.connections[token] else { return false };
         let limit = settings.output_limit();
         let left = connection.long_reply_left();
-        connection.long_reply_left = Some(left).filter(|&left| left > 0).map(|left| {
-            connection.long_reply_left.filter(|(before, _)| *before == left).unwrap_or((left, self.now_ms))
-        });
+        let unsent = connection.output.unsent();
+        // One of its elements may be longer than a piece.
+        let same = |before: &((usize, usize), u64)| before.0.0 == left && before.0.1 < unsent + PIECE_BYTES;
+        let since = connection.long_reply_left.filter(same);
+        connection.long_reply_left = (left > 0).then(|| since.unwrap_or(((left, unsent), self.now_ms)));
         let takes_long = |(_, since_ms)| {
             u128::from(self.now_ms - since_ms) >= self.shared.config.reply_piece_timeout.as_millis()
         };
