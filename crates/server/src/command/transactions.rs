@@ -184,15 +184,22 @@ fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()>
     }
 }
 
-/// The locks of all keys that its commands write, if they stay in one database.
+/// The locks of all keys that its commands write, if they stay in one database. If one of them gives databases other keyspaces, of those that
+/// they read, too: until the others are installed, a write of another client would go to the former ones, although it is not one that they saw.
 fn lock_keys<'l>(context: &Context<'l>, multi: &Multi) -> Result<Held<'l>> {
     let commands: Vec<Args<'_>> = multi.commands.iter().map(OwnedArgs::args).collect();
+    let changes = |args: &Args<'_>| ["flushdb", "flushall", "swapdb"].iter().any(|name| args.is(0, name));
+    let changes_keyspaces = commands.iter().any(changes);
     let mut keys = Vec::new();
     for args in &commands {
-        if let Some(command) = find(&args[0]).filter(|command| command.has_flag("write")) {
+        let is_locked = |command: &&Command| command.has_flag("write") || changes_keyspaces;
+        if let Some(command) = find(&args[0]).filter(is_locked) {
             keys.extend(command.keys_of(args));
         }
     }
+    let database = context.session.database;
+    let watched = context.session.watched.keys().filter(|(of, _)| changes_keyspaces && *of == database);
+    keys.extend(watched.map(|(_, key)| &key[..]));
     context.shared.locks.lock(context.session.database, keys.into_iter(), context.may_wait)
 }
 
