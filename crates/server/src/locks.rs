@@ -1,6 +1,7 @@
 //! Locks of keys: commands that write one key run one after the other, so that a hot key costs no conflicts.
 //!
-//! A command holds the locks of its keys until its commit has a number, and never over the wait for durability. A lock knows the newest
+//! A command holds the locks of its keys until its commit has a number, and not over the wait for durability, but for an `EXEC` that changes
+//! keyspaces, which holds all of them until these are installed. A lock knows the newest
 //! commit of those that had it: a transaction that began before that would conflict, so it does not take the lock. The engine's
 //! validation stays: what does not run here, such as another user of the database, is found by it.
 
@@ -71,6 +72,11 @@ impl KeyLocks {
             held.indices.push(index as u16);
             true
         })
+    }
+
+    /// Locks all keys.
+    pub fn lock_all(&self) -> Held<'_> {
+        Held(self.0.iter().map(Mutex::lock).collect())
     }
 
     /// Locks keys of a numbered database, in an order that all threads keep.

@@ -45,6 +45,12 @@ impl Multi {
         self.commands.iter().all(|args| args.get(0).and_then(find).is_some_and(reads))
     }
 
+    /// Whether one of its commands gives databases other keyspaces.
+    pub fn changes_keyspaces(&self) -> bool {
+        let changes = |command: &Command| ["flushdb", "flushall", "swapdb"].contains(&command.name);
+        self.commands.iter().any(|args| args.get(0).and_then(find).is_some_and(changes))
+    }
+
     /// Whether one of its commands writes.
     pub fn writes(&self) -> bool {
         self.commands

@@ -229,3 +229,38 @@ fn transactions_are_serializable_and_survive_as_wholes() {
         assert_eq!(sum(&Client::connect(&server).ask(&all)), 1000 * ACCOUNTS as i64, "round {round}");
     }
 }
+
+/// A write that goes on beside an EXEC with FLUSHDB comes before it, and is seen by it, or after it, and stays.
+#[test]
+fn a_write_beside_a_flush_in_exec_is_seen_or_stays() {
+    let (_, db, server) = serve_by(Dispatch::Inline);
+    let (mut writer, mut flusher) = (Client::connect(&server), Client::connect(&server));
+    let long = "ab".repeat(1_500);
+    for round in 0..5 {
+        for other in ["x", "y"] {
+            assert_eq!(writer.ask(&format!("SET {other} {long}")), "OK");
+        }
+        // It has the key's lock, and its snapshot, for a while.
+        assert_eq!(writer.ask("MULTI"), "OK");
+        assert_eq!(writer.ask("SET k 1"), "QUEUED");
+        for _ in 0..20 {
+            assert_eq!(writer.ask("LCS x y LEN"), "QUEUED");
+        }
+        writer.send_command("EXEC");
+        wait_until(|| db.stats().snapshots > 0);
+        for queued in ["EXISTS k", "FLUSHDB"] {
+            if queued == "EXISTS k" {
+                assert_eq!(flusher.ask("MULTI"), "OK");
+            }
+            assert_eq!(flusher.ask(queued), "QUEUED");
+        }
+        let has_seen = flusher.ask("EXEC");
+        assert!(writer.receive().is_some_and(|reply| matches!(reply, fulgurite_resp::Reply::Array(_))));
+        let stays = writer.ask("EXISTS k");
+        assert!(
+            matches!((&*has_seen, &*stays), ("[1 OK]", "0") | ("[0 OK]", "1")),
+            "{round}: {has_seen}, {stays}"
+        );
+        writer.ask("FLUSHDB");
+    }
+}

@@ -184,22 +184,19 @@ fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()>
     }
 }
 
-/// The locks of all keys that its commands write, if they stay in one database. If one of them gives databases other keyspaces, of those that
-/// they read, too: until the others are installed, a write of another client would go to the former ones, although it is not one that they saw.
+/// The locks of all keys that its commands write, if they stay in one database. If one of them gives databases other keyspaces, all
+/// locks: until the others are installed, what another client writes goes to the former ones, and so has to come before (INV-SRV-7).
 fn lock_keys<'l>(context: &Context<'l>, multi: &Multi) -> Result<Held<'l>> {
+    if multi.changes_keyspaces() {
+        return if context.may_wait { Ok(context.shared.locks.lock_all()) } else { Err(Stop::Large) };
+    }
     let commands: Vec<Args<'_>> = multi.commands.iter().map(OwnedArgs::args).collect();
-    let changes = |args: &Args<'_>| ["flushdb", "flushall", "swapdb"].iter().any(|name| args.is(0, name));
-    let changes_keyspaces = commands.iter().any(changes);
     let mut keys = Vec::new();
     for args in &commands {
-        let is_locked = |command: &&Command| command.has_flag("write") || changes_keyspaces;
-        if let Some(command) = find(&args[0]).filter(is_locked) {
+        if let Some(command) = find(&args[0]).filter(|command| command.has_flag("write")) {
             keys.extend(command.keys_of(args));
         }
     }
-    let database = context.session.database;
-    let watched = context.session.watched.keys().filter(|(of, _)| changes_keyspaces && *of == database);
-    keys.extend(watched.map(|(_, key)| &key[..]));
     context.shared.locks.lock(context.session.database, keys.into_iter(), context.may_wait)
 }
 

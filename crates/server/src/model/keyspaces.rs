@@ -15,6 +15,10 @@
 //! number or a later one, from before the commit until after the installation ([`Keyspaces::hold_back`]), and each command looks
 //! after it has its snapshot ([`Keyspaces::show`]): whether it is held back, first, and then whether its keyspaces are still those that
 //! databases have.
+//!
+//! **Between the commit of an `EXEC` that changes keyspaces and the installation of these no other command commits a write** (INV-SRV-7): one
+//! that had begun before would write to a former keyspace, as if it had run before the `EXEC`, which has not seen it. So such an `EXEC` has the locks of all
+//! keys from before its snapshot on. (`FLUSHDB` and `SWAPDB` by themselves see nothing, and need none.)
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
