@@ -115,8 +115,7 @@ impl Context<'_> {
             Some(RowsToSend::All(rows)) => {
                 let mut reply = self.reply();
                 header(&mut reply, rows.len());
-                rows.iter().for_each(|(row, value)| shown.append(row, value, &mut reply));
-                Ok(())
+                rows.iter().try_for_each(|(row, value)| shown.append(row, value, &mut reply))
             }
             None => {
                 header(&mut self.reply(), 0);

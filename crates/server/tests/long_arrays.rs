@@ -5,7 +5,6 @@ mod support;
 use std::io::Read;
 use std::time::Duration;
 
-use fulgurite::Database;
 use fulgurite::env::sim::CrashKind;
 use fulgurite_resp::Reply;
 use fulgurite_server::{Config, Dispatch, Flushing, Server};
@@ -21,19 +20,6 @@ fn value(seed: usize, len: usize) -> Vec<u8> {
 /// A name of this length, in the order of its number.
 fn name(number: usize, len: usize) -> String {
     format!("{number:06}{}", "-x".repeat(len / 2))[..len.max(6)].to_string()
-}
-
-fn figure(client: &mut Client, name: &str) -> u64 {
-    let info = client.ask("INFO stats");
-    let rest = info.split(&format!("{name}:")).nth(1).expect("it is there");
-    rest.split(|end: char| !end.is_ascii_digit()).next().unwrap().parse().unwrap()
-}
-
-/// Nothing is left that a collection or a string took, nor a snapshot.
-fn assert_all_is_reclaimed(db: &Database) {
-    let rows = |table: &str| db.open_table(table).unwrap().range(..).unwrap().count();
-    wait_until(|| rows("redis:content") == 0 && rows("redis:garbage") == 0);
-    wait_until(|| db.stats().snapshots == 0);
 }
 
 /// The reply of a command as one of many in a transaction that has written before: it is built in memory.

@@ -33,22 +33,6 @@ fn bulk(client: &mut Client, arguments: &[&[u8]]) -> Option<Vec<u8>> {
     }
 }
 
-fn figure(client: &mut Client, name: &str) -> u64 {
-    let info = client.ask("INFO stats");
-    let rest = info.split(&format!("{name}:")).nth(1).expect("it is there");
-    rest.split(|end: char| !end.is_ascii_digit()).next().unwrap().parse().unwrap()
-}
-
-fn rows(db: &Database, table: &str) -> usize {
-    db.open_table(table).unwrap().range(..).unwrap().count()
-}
-
-/// No key is left, nor anything that a value took, nor a snapshot.
-fn assert_all_is_reclaimed(db: &Database) {
-    wait_until(|| rows(db, "redis:content") == 0 && rows(db, "redis:garbage") == 0);
-    wait_until(|| db.stats().snapshots == 0);
-}
-
 /// The beginning of `SET key value`, up to its value.
 fn set_header(key: &str, len: usize) -> Vec<u8> {
     format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${len}\r\n", key.len()).into_bytes()

@@ -24,7 +24,8 @@ pub(crate) enum Shown {
 }
 
 impl Shown {
-    pub fn append(self, row: &Value, value: &Value, reply: &mut Encoder<'_>) {
+    pub fn append(self, row: &Value, value: &Value, reply: &mut Encoder<'_>) -> Result<()> {
+        let scored = || split_score_key(row).ok_or_else(|| damaged_row(row));
         match self {
             Shown::Name => reply.bulk(row_name(row)),
             Shown::Value => reply.bulk(value),
@@ -32,9 +33,9 @@ impl Shown {
                 reply.bulk(row_name(row));
                 reply.bulk(value);
             }
-            Shown::Member => reply.bulk(split_score_key(row).unwrap_or_default().1),
+            Shown::Member => reply.bulk(scored()?.1),
             Shown::MemberAndScore => {
-                let (score, name) = split_score_key(row).unwrap_or_default();
+                let (score, name) = scored()?;
                 if reply.protocol() == Protocol::Resp3 {
                     reply.array(2);
                 }
@@ -42,6 +43,7 @@ impl Shown {
                 reply.double(score);
             }
         }
+        Ok(())
     }
 }
 
@@ -75,7 +77,7 @@ impl LongRows {
         let view = View { source, model, may_wait: true, now_ms: 0, keyspace: 0 };
         let (mut left, mut last) = (self.left, TableKey::new());
         view.each_row(self.rest.clone(), self.order, usize::MAX, |row, value| {
-            self.shown.append(&row, &value, &mut Encoder::new(out, protocol));
+            self.shown.append(&row, &value, &mut Encoder::new(out, protocol))?;
             left -= 1;
             let goes_on = left > 0 && out.len() < end;
             if !goes_on {

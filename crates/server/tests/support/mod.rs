@@ -178,3 +178,21 @@ pub fn text(reply: &Reply) -> String {
         other => format!("{other:?}"),
     }
 }
+
+/// A figure of `INFO stats`.
+pub fn figure(client: &mut Client, name: &str) -> u64 {
+    let info = client.ask("INFO stats");
+    let rest = info.split(&format!("{name}:")).nth(1).expect("it is there");
+    rest.split(|end: char| !end.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// How many rows a table of the database has.
+pub fn rows(db: &Database, table: &str) -> usize {
+    db.open_table(table).unwrap().range(..).unwrap().count()
+}
+
+/// Nothing is left that a collection or a string took, nor a snapshot.
+pub fn assert_all_is_reclaimed(db: &Database) {
+    wait_until(|| rows(db, "redis:content") == 0 && rows(db, "redis:garbage") == 0);
+    wait_until(|| db.stats().snapshots == 0);
+}
