@@ -10,6 +10,7 @@ use mio::net::TcpStream;
 
 use super::arriving::Arriving;
 use super::batch::Batch;
+use super::deadlines::LongReplyProgress;
 use super::output::Output;
 use super::whole::{Io, Joining, Whole, prefetch, run_whole};
 use crate::args::{Args, OwnedArgs};
@@ -116,9 +117,8 @@ pub(super) struct Connection {
     pub is_paused: bool,
     /// Since when it has more replies unsent than the soft limit: a monotonic time.
     pub over_soft_limit_ms: Option<u64>,
-    /// How much of its last reply was not read yet, and how many bytes were not sent, at the last time when another piece had been read or sent
-    /// meanwhile: a monotonic time.
-    pub long_reply_left: Option<((usize, usize), u64)>,
+    /// How far its client has taken a long reply, when that was last looked at.
+    pub long_reply: Option<LongReplyProgress>,
     /// When it sent a command last, by [`super::activity::Activity`].
     pub active_in: u64,
 }
@@ -151,7 +151,7 @@ impl Connection {
             has_turn: false,
             is_paused: false,
             over_soft_limit_ms: None,
-            long_reply_left: None,
+            long_reply: None,
             active_in: 0,
         }
     }

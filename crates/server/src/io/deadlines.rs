@@ -10,6 +10,24 @@ use rustix::net::sockopt;
 use super::event_loop::IoThread;
 use crate::model::PIECE_BYTES;
 
+/// How far a client has taken a long reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LongReplyProgress {
+    /// How much of it was not read yet.
+    left: usize,
+    /// How many bytes were read, and not sent yet.
+    unsent: usize,
+    /// Since when it is there: a monotonic time.
+    since_ms: u64,
+}
+
+impl LongReplyProgress {
+    /// Whether a piece was read or sent since. One of its elements may be longer than a piece.
+    fn has_moved_on(&self, now: &LongReplyProgress) -> bool {
+        self.left != now.left || self.unsent >= now.unsent + PIECE_BYTES
+    }
+}
+
 /// How often connections are looked at that may have reached a deadline.
 const LOOK_MS: u64 = 1_000;
 
@@ -72,15 +90,11 @@ impl IoThread {
         let Some(connection) = &mut self.connections[token] else { return false };
         let limit = settings.output_limit();
         let left = connection.long_reply_left();
-        let unsent = connection.output.unsent();
-        // One of its elements may be longer than a piece.
-        let same = |before: &((usize, usize), u64)| before.0.0 == left && before.0.1 < unsent + PIECE_BYTES;
-        let since = connection.long_reply_left.filter(same);
-        connection.long_reply_left = (left > 0).then(|| since.unwrap_or(((left, unsent), self.now_ms)));
-        let takes_long = |(_, since_ms)| {
-            u128::from(self.now_ms - since_ms) >= self.shared.config.reply_piece_timeout.as_millis()
-        };
-        if connection.long_reply_left.is_some_and(takes_long) {
+        let now = LongReplyProgress { left, unsent: connection.output.unsent(), since_ms: self.now_ms };
+        let progress = connection.long_reply.filter(|before| !before.has_moved_on(&now)).unwrap_or(now);
+        connection.long_reply = (left > 0).then_some(progress);
+        let piece_ms = self.shared.config.reply_piece_timeout.as_millis();
+        if left > 0 && u128::from(self.now_ms - progress.since_ms) >= piece_ms {
             return true;
         }
         let is_over = limit.soft_bytes > 0 && connection.output.unsent() + left > limit.soft_bytes;
