@@ -110,11 +110,12 @@ fn a_close_reports_and_ends_all_other_handles() {
     let table = db.open_table("t").unwrap();
     table.put("l", "v").unwrap();
     let other = db.clone();
-    env.faults().fail_write(env.faults().write_count() + 1);
+    env.faults().fail_all_writes(true);
     let error = db.close().expect_err("the closing checkpoint could not be written");
     assert!(!matches!(error, Error::Closed), "{error}");
     assert!(matches!(other.close(), Err(Error::Closed)), "the second close must not succeed");
     drop(table);
+    env.faults().fail_nothing();
     assert_closed(&env, 2);
 }
 

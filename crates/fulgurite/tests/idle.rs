@@ -129,8 +129,7 @@ fn a_deferred_commit_of_an_idle_database_reports_that_the_log_failed() {
     pause(50);
     let mut txn = db.begin();
     txn.put(&table, "key", "value").unwrap();
-    let writes = sim.faults().write_count();
-    (1..=20).for_each(|n| sim.faults().fail_write(writes + n));
+    sim.faults().fail_all_writes(true);
     let (report, outcome) = std::sync::mpsc::channel();
     txn.commit_deferred().unwrap().on_complete(move |outcome| _ = report.send(outcome.is_err()));
     assert_eq!(outcome.recv_timeout(FOR_EVER), Ok(true));

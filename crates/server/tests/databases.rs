@@ -396,7 +396,7 @@ fn flushes_are_refused_after_the_log_failed() {
     let (env, _db, server) = serve(config());
     let mut client = Client::connect(&server);
     assert_eq!(client.ask("SET a 1"), "OK");
-    env.faults().fail_write(env.faults().write_count() + 1);
+    env.faults().fail_all_writes(true);
     assert_eq!(client.ask("FLUSHDB"), "closed");
     for command in ["FLUSHDB", "SWAPDB 0 1", "FLUSHALL"] {
         let reply = Client::connect(&server).ask(command);

@@ -51,16 +51,23 @@ impl Faults<'_> {
         self.shared.state.lock().plan.failing_writes.insert(n);
     }
 
+    /// Fails every write with `EIO`, as [`Faults::fail_write`] does, until switched off.
+    pub fn fail_all_writes(&self, failing: bool) {
+        self.shared.state.lock().plan.all_writes_fail = failing;
+    }
+
     /// Fails the `n`-th sync with `EIO`, once. The writes that it covered are clean afterwards, as on ext4: reads still
     /// see them, later syncs succeed, and what did not reach the medium never will unless it is written again.
     pub fn fail_sync(&self, n: u64, loss: Loss) {
         self.shared.state.lock().plan.failing_syncs.insert(n, loss);
     }
 
-    /// Cancels the faults that [`Faults::fail_write`] and [`Faults::fail_sync`] planned and that have not happened yet.
+    /// Cancels the faults that [`Faults::fail_write`] and [`Faults::fail_sync`] planned and that have not happened yet,
+    /// and [`Faults::fail_all_writes`].
     pub fn fail_nothing(&self) {
         let mut state = self.shared.state.lock();
         state.plan.failing_writes.clear();
+        state.plan.all_writes_fail = false;
         state.plan.failing_syncs.clear();
     }
 

@@ -94,6 +94,7 @@ pub(super) struct Plan {
     pub(super) crash_at: Option<u64>,
     pub(super) crashed: bool,
     pub(super) failing_writes: BTreeSet<u64>,
+    pub(super) all_writes_fail: bool,
     pub(super) failing_syncs: BTreeMap<u64, Loss>,
     pub(super) full: bool,
     /// Whether asking for the free space fails.
@@ -111,6 +112,7 @@ impl Plan {
             crash_at: None,
             crashed: false,
             failing_writes: BTreeSet::new(),
+            all_writes_fail: false,
             failing_syncs: BTreeMap::new(),
             full: false,
             space_unknown: false,
@@ -129,7 +131,9 @@ impl Plan {
         }
         let takes_space = matches!(op, Op::Write | Op::Create | Op::Allocate);
         match op {
-            Op::Write if self.failing_writes.remove(&self.writes) => Verdict::Fail(Loss::Some),
+            Op::Write if self.failing_writes.remove(&self.writes) || self.all_writes_fail => {
+                Verdict::Fail(Loss::Some)
+            }
             Op::Sync | Op::SyncDir => {
                 self.failing_syncs.remove(&self.syncs).map_or(Verdict::Proceed, Verdict::Fail)
             }

@@ -155,7 +155,7 @@ fn a_failed_write_ends_every_wait() {
     let mut txn = db.begin();
     txn.put(&table, b"k", b"1").unwrap();
     let ticket = txn.commit_deferred().unwrap();
-    env.faults().fail_write(env.faults().write_count() + 1);
+    env.faults().fail_all_writes(true);
     let reader = db.begin();
     assert_eq!(reader.read(&table, b"k"), Some("1".into()));
     let outcomes = at_once(vec![

@@ -182,7 +182,7 @@ fn a_failure_after_the_acknowledgement_names_the_commits_at_risk() {
     assert_eq!(db.stats().at_risk, None);
     let (first, last) = (put(&db, &table, b"a", ASYNC), put(&db, &table, b"b", Durability::None));
     let unacknowledged = put(&db, &table, b"c", Durability::Sync);
-    env.faults().fail_write(env.faults().write_count() + 1);
+    env.faults().fail_all_writes(true);
     assert!(unacknowledged.wait().is_err());
     let expected = Some(CsnRange { first: first.csn(), last: last.csn() });
     assert_eq!((durable.next(), db.stats().at_risk), (first.csn(), expected));

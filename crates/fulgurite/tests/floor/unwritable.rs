@@ -120,8 +120,7 @@ fn all_writes_fail() {
     let sim = SimEnv::new(1);
     let (db, table) = load(&sim);
     within_a_minute("a database whose writes fail", move || {
-        let writes = sim.faults().write_count();
-        (1..1_000).for_each(|nth| sim.faults().fail_write(writes + nth));
+        sim.faults().fail_all_writes(true);
         let (put, error) = fill(&db, &table, 0);
         println!("after {put} rows: {error}");
         assert!(matches!(error, Error::Poisoned { .. } | Error::OutcomeUnknown { .. }), "{error:?}");

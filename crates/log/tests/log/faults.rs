@@ -94,7 +94,7 @@ fn an_admission_from_before_the_fault_is_never_acknowledged() {
     let log = create(&env);
     let admission = log.admit(frame_bytes(4), 0).expect("there is room");
     append(&log, b"lost", &[]).expect("there is room");
-    env.faults().fail_write(env.faults().write_count() + 1);
+    env.faults().fail_all_writes(true);
     assert!(matches!(log.wait_durable(Csn(1)), Err(LogError::Poisoned(_))));
     let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();
