@@ -1,16 +1,18 @@
 //! The event loop of an I/O thread.
 //!
 //! A round: take what happened, let each connection that can do something run its commands, those that write together in a batch
-//! ([`super::batch`]), then let go the replies whose commits are durable. While replies wait, and no connection has anything to do, the thread writes the log itself if few wait: one that
-//! leads answers a lone client without a switch to another thread and back. With many it leaves that to the log's thread, and
-//! reads the next commands meanwhile.
+//! ([`super::batch`]), then let go the replies whose commits are durable. While replies wait, the thread has a flush done once the
+//! commands are there that clients send who had their replies from the last one ([`super::patience`]). It writes the log itself if all
+//! connections wait for that: one that leads replies without a switch to another thread and back. Otherwise it leaves that to the log's
+//! thread, and reads the next commands meanwhile.
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::yield_now;
 use std::time::Duration;
 
 use fulgurite::{Csn, Watch};
@@ -23,6 +25,7 @@ use super::batch::{Batch, Committed};
 use super::connection::{Connection, Next, STEPS_A_TURN, Turn, Turned};
 use super::deadlines::keep_alive;
 use super::inbox::{Inbox, Message, WAKE};
+use super::patience::{Gathering, IdlePolling};
 use super::waiting::Waiting;
 use super::whole::Io;
 use crate::clients::{Client, Origin};
@@ -34,9 +37,6 @@ use crate::{Flushing, StartError};
 
 /// The token of the first listener; those below belong to connections.
 const LISTENERS: usize = usize::MAX - 1_024;
-
-/// With so many connections waiting at most a thread writes the log itself.
-const LEADS_UP_TO: usize = 16;
 
 /// How many bytes a read asks for.
 const READ_BYTES: usize = 16 << 10;
@@ -75,7 +75,11 @@ pub(crate) struct IoThread {
     /// Connections that have another turn.
     turns: Vec<usize>,
     waiting: Waiting,
+    gathering: Gathering,
+    idle_polling: IdlePolling,
     watch: Watch,
+    /// The log's thread was asked to flush up to this commit.
+    asked: Csn,
     counts: Counts,
     activity: Activity,
     buffer: Box<[u8]>,
@@ -113,7 +117,10 @@ impl IoThread {
             free: Vec::new(),
             turns: Vec::new(),
             waiting: Waiting::default(),
+            gathering: Gathering::default(),
+            idle_polling: IdlePolling::new(shared.config.idle_poll.as_nanos() as u64),
             watch,
+            asked: Csn(0),
             counts,
             activity: Activity::default(),
             buffer: vec![0; READ_BYTES].into(),
@@ -131,12 +138,12 @@ impl IoThread {
         let mut stops_at = None;
         loop {
             let timeout = match stops_at {
-                _ if !self.turns.is_empty() => Some(Duration::ZERO),
+                _ if !self.turns.is_empty() || self.gathering.is_putting_off() => Some(Duration::ZERO),
                 _ if self.accepts_again => Some(ACCEPT_AGAIN),
                 Some(_) => Some(LOOK),
                 None => self.until_deadline(),
             };
-            if let Err(error) = self.poll.poll(&mut events, timeout)
+            if let Err(error) = self.await_events(&mut events, timeout)
                 && error.kind() != ErrorKind::Interrupted
             {
                 tracing::error!(%error, "an I/O thread ends: waiting for events failed");
@@ -150,6 +157,21 @@ impl IoThread {
                 }
             }
         }
+    }
+
+    /// Waits for events, and stays awake for the first moments.
+    fn await_events(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO) {
+            while self.idle_polling.goes_on(self.shared.env.clock().monotonic_ns()) {
+                self.poll.poll(events, Some(Duration::ZERO))?;
+                if !events.is_empty() {
+                    self.idle_polling.succeeds();
+                    return Ok(());
+                }
+                yield_now();
+            }
+        }
+        self.poll.poll(events, timeout)
     }
 
     fn round(&mut self, events: &Events, shared: &Shared) {
@@ -422,19 +444,19 @@ impl IoThread {
     /// Lets the replies go whose commits are durable, and has the others' written.
     fn settle(&mut self) {
         loop {
-            self.release(self.watch.reached());
-            let Some(first) = self.waiting.first() else { return };
-            let leads = match self.shared.config.flushing {
-                Flushing::Auto => self.is_idle(),
-                Flushing::Lead => true,
-                Flushing::Watch => false,
-            };
-            let asked = match leads.then(|| self.watch.lead()).transpose() {
-                Ok(Some(true)) => Ok(true),
-                Ok(_) => self.watch.ask(first),
-                Err(error) => Err(error),
-            };
-            match asked {
+            let reached = self.watch.reached();
+            let Some(first) = self.waiting.first() else { return self.gathering.stops() };
+            let now_ns = self.shared.env.clock().monotonic_ns();
+            if first <= reached {
+                self.gathering.ended(self.waiting.len(), now_ns);
+                self.release(reached);
+                continue;
+            }
+            // A flush that is going on needs no other one: it says when it has ended.
+            if first > self.asked && self.gathering.puts_off(self.waiting.len(), now_ns) {
+                return;
+            }
+            match self.flush(first, now_ns) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => return self.fail(&error),
@@ -442,10 +464,24 @@ impl IoThread {
         }
     }
 
-    /// Whether few connections wait for commits, and hardly another one is active: all others would wait for the disk, too.
+    /// Has commits written, here or by the log's thread. Whether `first` may be acknowledged.
+    fn flush(&mut self, first: Csn, now_ns: u64) -> fulgurite::Result<bool> {
+        self.gathering.begins(now_ns);
+        let leads = match self.shared.config.flushing {
+            Flushing::Auto => self.is_idle(),
+            Flushing::Lead => true,
+            Flushing::Watch => false,
+        };
+        if leads && self.watch.lead()? {
+            return Ok(true);
+        }
+        self.asked = first;
+        self.watch.ask(first)
+    }
+
+    /// Whether no connection has anything to do before a flush, and hardly another one is active: all others would wait for the disk, too.
     fn is_idle(&self) -> bool {
-        let waiting = self.waiting.len();
-        self.turns.is_empty() && waiting <= LEADS_UP_TO && self.activity.connections() <= waiting
+        self.turns.is_empty() && self.activity.connections() <= self.waiting.len()
     }
 
     fn release(&mut self, reached: Csn) {

@@ -8,6 +8,7 @@ mod deadlines;
 mod event_loop;
 mod inbox;
 mod output;
+mod patience;
 mod waiting;
 mod whole;
 
