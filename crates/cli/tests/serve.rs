@@ -182,6 +182,7 @@ fn what_it_cannot_do_it_says() {
     let sandbox = Sandbox::new();
     sandbox.run(&["serve", "--dir", "db", "--bind", "0.0.0.0:0"]).fails(2, "there is no password");
     sandbox.run(&["serve", "--dir", "db", "--io-threads", "0"]).fails(2, "io_threads is 0, the least is 1");
+    sandbox.run(&["serve", "--dir", "db", "--idle-poll", "1001"]).fails(2, "1001 is not in 0..=1000");
     sandbox.run(&["serve", "--dir", "db", "--bind", "nowhere"]).fails(2, "invalid value 'nowhere'");
     sandbox
         .run(&["serve", "--dir", "db", "--durability", "fsync"])

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fulgurite::{Database, Durability};
 
 use crate::StartError;
+use crate::io::IDLE_POLL_MAX;
 
 /// Where commands run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +96,7 @@ pub struct Config {
     /// How an I/O thread has commits written.
     pub flushing: Flushing,
     /// How long an I/O thread looks for events before it sleeps, while that pays: waking it takes longer than many a client's next
-    /// command. Costs processor time; 0 is never. Default 50 us, with one processor 0.
+    /// command. Costs processor time; 0 is never. At most 1 ms. Default 50 us, with one processor 0.
     pub idle_poll: Duration,
     /// How many clients may be connected at a time. Default 10,000.
     pub clients_max: usize,
@@ -162,6 +163,9 @@ impl Config {
         at_least_one("argument_bytes_max", self.argument_bytes_max);
         at_least_one("query_bytes_max", self.query_bytes_max);
         at_least_one("reply_piece_timeout in ms", self.reply_piece_timeout.as_millis() as usize);
+        if self.idle_poll > IDLE_POLL_MAX {
+            violations.push(format!("idle_poll is {:?}, the most is {IDLE_POLL_MAX:?}", self.idle_poll));
+        }
         if self.password.is_none() {
             let open = self.bind.iter().filter(|address| !address.ip().is_loopback());
             violations.extend(open.map(|address| {

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     workers: Option<usize>,
     /// How many microseconds a thread that reads commands looks for the next one before it sleeps, while that pays; 0 is never. Costs processor
     /// time. 50 if it is not given, 0 with one processor.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(..=1_000))]
     idle_poll: Option<u64>,
     /// How many clients may be connected at a time.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]

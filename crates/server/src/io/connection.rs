@@ -109,8 +109,8 @@ pub(super) struct Connection {
     has_ended: bool,
     /// No command is read any more; it is closed once its replies are sent.
     is_closing: bool,
-    /// It is among the connections that wait for commits.
-    pub is_waiting: bool,
+    /// The commit with which it is among the connections that wait.
+    pub waits_for: Option<Csn>,
     /// It is among those that have another turn.
     pub has_turn: bool,
     /// It is among those that have a command that is paused.
@@ -147,7 +147,7 @@ impl Connection {
             sees_end: false,
             has_ended: false,
             is_closing: false,
-            is_waiting: false,
+            waits_for: None,
             has_turn: false,
             is_paused: false,
             over_soft_limit_ms: None,

@@ -38,6 +38,9 @@ use crate::{Flushing, StartError};
 /// The token of the first listener; those below belong to connections.
 const LISTENERS: usize = usize::MAX - 1_024;
 
+/// If a flush takes longer, in nanoseconds, the thread leaves it to the log's thread.
+const LEADS_UP_TO_NS: u64 = 1_000_000;
+
 /// How many bytes a read asks for.
 const READ_BYTES: usize = 16 << 10;
 
@@ -118,7 +121,7 @@ impl IoThread {
             turns: Vec::new(),
             waiting: Waiting::default(),
             gathering: Gathering::default(),
-            idle_polling: IdlePolling::new(shared.config.idle_poll.as_nanos() as u64),
+            idle_polling: IdlePolling::new(shared.config.idle_poll),
             watch,
             asked: Csn(0),
             counts,
@@ -161,17 +164,36 @@ impl IoThread {
 
     /// Waits for events, and stays awake for the first moments.
     fn await_events(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        if timeout != Some(Duration::ZERO) {
-            while self.idle_polling.goes_on(self.shared.env.clock().monotonic_ns()) {
-                self.poll.poll(events, Some(Duration::ZERO))?;
-                if !events.is_empty() {
-                    self.idle_polling.succeeds();
-                    return Ok(());
-                }
-                yield_now();
+        if timeout == Some(Duration::ZERO) {
+            self.poll.poll(events, timeout)?;
+            if events.is_empty() && self.turns.is_empty() {
+                let (from_ns, to_ns) = self.yield_processor();
+                self.gathering.yielded(from_ns, to_ns);
             }
+            return Ok(());
+        }
+        let mut now_ns = self.shared.env.clock().monotonic_ns();
+        while self.idle_polling.goes_on(now_ns) {
+            self.poll.poll(events, Some(Duration::ZERO))?;
+            if !events.is_empty() {
+                self.idle_polling.succeeds();
+                return Ok(());
+            }
+            let (from_ns, to_ns) = self.yield_processor();
+            if !self.idle_polling.yielded(from_ns, to_ns) {
+                break;
+            }
+            now_ns = to_ns;
         }
         self.poll.poll(events, timeout)
+    }
+
+    /// Yields the processor; returns when, and when it was back.
+    fn yield_processor(&self) -> (u64, u64) {
+        let clock = self.shared.env.clock();
+        let from_ns = clock.monotonic_ns();
+        yield_now();
+        (from_ns, clock.monotonic_ns())
     }
 
     fn round(&mut self, events: &Events, shared: &Shared) {
@@ -307,6 +329,9 @@ impl IoThread {
             return;
         }
         let Some(mut connection) = self.connections[token].take() else { return };
+        if connection.waits_for.is_some() {
+            self.waiting.left();
+        }
         _ = self.poll.registry().deregister(&mut connection.stream);
         connection.drop_unread(&mut self.buffer);
         self.turns.retain(|other| *other != token);
@@ -429,8 +454,8 @@ impl IoThread {
             connection.is_paused = true;
             self.paused.push(token);
         }
-        if let Some(needs) = connection.output.needs().filter(|_| !connection.is_waiting) {
-            connection.is_waiting = true;
+        if let Some(needs) = connection.output.needs().filter(|_| connection.waits_for.is_none()) {
+            connection.waits_for = Some(needs);
             self.waiting.add(needs, token);
         }
         if next == Next::Turn && !connection.has_turn {
@@ -448,12 +473,12 @@ impl IoThread {
             let Some(first) = self.waiting.first() else { return self.gathering.stops() };
             let now_ns = self.shared.env.clock().monotonic_ns();
             if first <= reached {
-                self.gathering.ended(self.waiting.len(), now_ns);
+                self.gathering.ended(self.waiting.connections(), now_ns);
                 self.release(reached);
                 continue;
             }
             // A flush that is going on needs no other one: it says when it has ended.
-            if first > self.asked && self.gathering.puts_off(self.waiting.len(), now_ns) {
+            if first > self.asked && self.gathering.puts_off(self.waiting.connections(), now_ns) {
                 return;
             }
             match self.flush(first, now_ns) {
@@ -480,15 +505,21 @@ impl IoThread {
     }
 
     /// Whether no connection has anything to do before a flush, and hardly another one is active: all others would wait for the disk, too.
+    /// If that takes long, those that are active now and then would wait for nothing.
     fn is_idle(&self) -> bool {
-        self.turns.is_empty() && self.activity.connections() <= self.waiting.len()
+        self.turns.is_empty()
+            && self.activity.connections() <= self.waiting.connections()
+            && self.gathering.flush_ns() <= LEADS_UP_TO_NS
     }
 
     fn release(&mut self, reached: Csn) {
-        while let Some(token) = self.waiting.take(reached) {
-            // The token may be another connection's by now: that is filed again if it waits.
+        while let Some((needs, token)) = self.waiting.take(reached) {
             let Some(connection) = &mut self.connections[token] else { continue };
-            connection.is_waiting = false;
+            // Else the token was another connection's when this was filed.
+            if connection.waits_for.take_if(|filed| *filed == needs).is_none() {
+                continue;
+            }
+            self.waiting.left();
             connection.output.release(reached, |commit| self.watch.acknowledge(commit));
             let next = connection.send();
             self.after(token, next);
@@ -499,10 +530,9 @@ impl IoThread {
     fn fail(&mut self, error: &fulgurite::Error) {
         let waiting = self.waiting.take_all();
         tracing::error!(%error, connections = waiting.len(), "commits on their way are lost or not, and their connections are closed");
-        for token in waiting {
-            // The token may be another connection's by now, which does not wait.
+        for (needs, token) in waiting {
             if let Some(connection) = &mut self.connections[token]
-                && std::mem::take(&mut connection.is_waiting)
+                && connection.waits_for.take_if(|filed| *filed == needs).is_some()
             {
                 self.close(token);
             }

@@ -15,3 +15,4 @@ mod whole;
 pub(crate) use arriving::Storing;
 pub(crate) use event_loop::IoThread;
 pub(crate) use inbox::{Inbox, Message};
+pub(crate) use patience::IDLE_POLL_MAX;

@@ -4,16 +4,27 @@
 //! To wake a thread that sleeps takes tens of microseconds, and a client that waits for its reply sends its next command sooner than
 //! that. Seastar polls while idle for the same reason; aggregated flushing (Son, Yeom and Han, 2017) has commits share one.
 
-/// After so many waits in a row in vain, the next [`PAUSE`] times there is none: a load that comes too slowly for it costs one wait in
-/// 33.
-const MISSES_MAX: u32 = 8;
+use std::time::Duration;
+
+/// A wait in vain counts [`MISS`], one that succeeds takes 1 off. At [`MISSES_MAX`] there is none for the next [`PAUSE`] times: a load
+/// for which they do not pay has one in 33.
+const MISS: u32 = 2;
+const MISSES_MAX: u32 = 16;
 const PAUSE: u32 = 256;
 
 /// How often a wait looks for events at most, whatever the clock says.
 const TURNS_MAX: u32 = 1_024;
 
-/// A flush is put off for at most so many nanoseconds after a connection came, and for at most what a flush takes.
+/// The longest that a thread looks for events before it sleeps.
+pub(crate) const IDLE_POLL_MAX: Duration = Duration::from_millis(1);
+
+/// A flush is put off for at most so many nanoseconds after a connection came, for at most so many in all, and for at most what a flush
+/// takes.
 const PUTS_OFF_NS: u64 = 60_000;
+const PUTS_OFF_ALL_NS: u64 = 4 * PUTS_OFF_NS;
+
+/// A yield that takes longer gave the processor to a thread that keeps it: waiting awake is given up at once.
+const LOST_NS: u64 = 200_000;
 
 /// A wait that ends in time, or in vain. A look for events is a turn.
 #[derive(Debug, Default)]
@@ -40,18 +51,29 @@ impl Wait {
             return true;
         }
         self.ends_ns = 0;
-        self.misses += 1;
-        if self.misses == MISSES_MAX {
-            (self.misses, self.pause) = (0, PAUSE);
+        self.misses += MISS;
+        if self.misses >= MISSES_MAX {
+            self.pauses();
         }
         false
     }
 
     /// What was awaited came.
     fn succeeds(&mut self) {
-        if self.ends_ns != 0 {
-            (self.ends_ns, self.misses) = (0, 0);
+        if self.is_going_on() {
+            (self.ends_ns, self.misses) = (0, self.misses.saturating_sub(1));
         }
+    }
+
+    /// The thread yielded the processor, from one time to another.
+    fn yielded(&mut self, from_ns: u64, to_ns: u64) {
+        if to_ns.saturating_sub(from_ns) > LOST_NS {
+            self.pauses();
+        }
+    }
+
+    fn pauses(&mut self) {
+        (self.ends_ns, self.misses, self.pause) = (0, 0, PAUSE);
     }
 
     fn is_going_on(&self) -> bool {
@@ -67,9 +89,9 @@ pub(super) struct IdlePolling {
 }
 
 impl IdlePolling {
-    /// For so many nanoseconds; 0 is never.
-    pub fn new(max_ns: u64) -> IdlePolling {
-        IdlePolling { max_ns, wait: Wait::default() }
+    /// For so long; 0 is never.
+    pub fn new(max: Duration) -> IdlePolling {
+        IdlePolling { max_ns: max.min(IDLE_POLL_MAX).as_nanos() as u64, wait: Wait::default() }
     }
 
     /// Whether the thread looks (again) before it sleeps.
@@ -80,6 +102,12 @@ impl IdlePolling {
     /// There were events.
     pub fn succeeds(&mut self) {
         self.wait.succeeds();
+    }
+
+    /// The thread yielded the processor, from one time to another. Whether it looks again.
+    pub fn yielded(&mut self, from_ns: u64, to_ns: u64) -> bool {
+        self.wait.yielded(from_ns, to_ns);
+        self.wait.is_going_on()
     }
 }
 
@@ -110,7 +138,7 @@ impl Gathering {
             return false;
         }
         if !self.is_putting_off() {
-            (self.waiting, self.latest_ns) = (waiting, now_ns + self.flush_ns);
+            (self.waiting, self.latest_ns) = (waiting, now_ns + self.flush_ns.min(PUTS_OFF_ALL_NS));
         }
         let max_ns = PUTS_OFF_NS.min(self.latest_ns.saturating_sub(now_ns));
         if waiting > self.waiting {
@@ -122,11 +150,16 @@ impl Gathering {
 
     /// No flush is wanted any more.
     pub fn stops(&mut self) {
-        self.wait.ends_ns = 0;
+        (self.wait.ends_ns, self.began_ns) = (0, 0);
     }
 
     pub fn is_putting_off(&self) -> bool {
         self.wait.is_going_on()
+    }
+
+    /// The thread yielded the processor meanwhile, from one time to another.
+    pub fn yielded(&mut self, from_ns: u64, to_ns: u64) {
+        self.wait.yielded(from_ns, to_ns);
     }
 
     /// A flush begins.
@@ -138,13 +171,18 @@ impl Gathering {
 
     /// A flush ended, by whichever thread; so many connections waited for it or wait for the next.
     pub fn ended(&mut self, waiting: usize, now_ns: u64) {
-        self.expected = waiting;
-        self.stops();
-        let began_ns = std::mem::take(&mut self.began_ns);
-        if began_ns != 0 {
-            let took_ns = now_ns.saturating_sub(began_ns);
+        if self.began_ns != 0 {
+            // One that stalls is no measure of the next.
+            let took_ns = now_ns.saturating_sub(self.began_ns).min(2 * self.flush_ns.max(PUTS_OFF_NS));
             self.flush_ns = if self.flush_ns == 0 { took_ns } else { (7 * self.flush_ns + took_ns) / 8 };
         }
+        self.expected = waiting;
+        self.stops();
+    }
+
+    /// What a flush takes; 0 if that is not known yet.
+    pub fn flush_ns(&self) -> u64 {
+        self.flush_ns
     }
 }
 
@@ -152,11 +190,13 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    /// Flushes of 200 us with so many connections.
+    /// Flushes of about 200 us; so many connections waited for the last one.
     fn gathering(waiting: usize) -> Gathering {
         let mut gathering = Gathering::default();
-        gathering.begins(1_000);
-        gathering.ended(waiting, 201_000);
+        for _ in 0..40 {
+            gathering.begins(1_000);
+            gathering.ended(waiting, 201_000);
+        }
         gathering
     }
 
@@ -176,12 +216,12 @@ mod tests {
 
     #[test]
     fn each_connection_that_comes_has_a_flush_wait_longer() {
-        let mut gathering = gathering(8);
-        assert!((0..4).all(|n| gathering.puts_off(1 + n as usize, 210_000 + 40_000 * n)));
-        assert!(!gathering.puts_off(4, 330_000 + PUTS_OFF_NS), "the last one was there at 330 us");
-        let mut slow = super::tests::gathering(100);
-        assert!((0..20).all(|n| slow.puts_off(1 + n as usize, 1_000_000 + 10_000 * n)));
-        assert!(!slow.puts_off(22, 1_200_000), "by what a flush takes, and no more");
+        let mut coming = gathering(8);
+        assert!((0..4).all(|n| coming.puts_off(1 + n as usize, 210_000 + 40_000 * n)));
+        assert!(!coming.puts_off(4, 330_000 + PUTS_OFF_NS), "the last one was there at 330 us");
+        let mut many = gathering(100);
+        assert!((0..19).all(|n| many.puts_off(1 + n as usize, 1_000_000 + 10_000 * n)));
+        assert!(!many.puts_off(22, 1_200_000), "by what a flush takes, and no more");
     }
 
     #[test]
@@ -204,27 +244,69 @@ mod tests {
     }
 
     #[test]
-    fn waits_in_vain_are_given_up_for_a_while() {
-        let mut polling = IdlePolling::new(50_000);
-        let mut now_ns = 1;
-        let mut misses = |polling: &mut IdlePolling| {
-            now_ns += 1_000_000;
-            polling.goes_on(now_ns) && !polling.goes_on(now_ns + 50_000)
-        };
-        assert!((0..MISSES_MAX).all(|_| misses(&mut polling)));
-        assert!((0..PAUSE).all(|_| !misses(&mut polling)));
-        assert!((1..MISSES_MAX).all(|_| misses(&mut polling)));
-        assert!(polling.goes_on(1));
+    fn a_flush_that_stalls_makes_the_next_ones_wait_little_longer() {
+        let mut gathering = gathering(8);
+        gathering.begins(1_000);
+        gathering.ended(100, 2_000_000_000);
+        assert!(gathering.flush_ns() < 300_000, "{}", gathering.flush_ns());
+        for _ in 0..40 {
+            gathering.begins(1_000);
+            gathering.ended(100, 2_000_000_000);
+        }
+        assert!(gathering.flush_ns() > 1_000_000, "all of them are as long");
+        let coming = |n: u64| 3_000_000_000 + 10_000 * n;
+        let put_off = (0..90).take_while(|n| gathering.puts_off(1 + *n as usize, coming(*n))).count();
+        assert_eq!(put_off as u64, PUTS_OFF_ALL_NS / 10_000);
+    }
+
+    /// Begins a wait that ends in vain. Whether it began.
+    fn misses(polling: &mut IdlePolling) -> bool {
+        polling.goes_on(1) && !polling.goes_on(50_001)
+    }
+
+    /// Begins a wait that succeeds. Whether it began.
+    fn succeeds(polling: &mut IdlePolling) -> bool {
+        let began = polling.goes_on(1);
         polling.succeeds();
-        assert!((0..MISSES_MAX).all(|_| misses(&mut polling)), "one that succeeds begins the count anew");
+        began
+    }
+
+    #[test]
+    fn waits_in_vain_are_given_up_for_a_while() {
+        let mut polling = IdlePolling::new(Duration::from_micros(50));
+        assert!((0..MISSES_MAX / MISS).all(|_| misses(&mut polling)));
+        assert!((0..PAUSE).all(|_| !misses(&mut polling)));
+        assert!((1..MISSES_MAX / MISS).all(|_| misses(&mut polling)));
+        assert!((0..MISS).all(|_| succeeds(&mut polling)), "as many as make up for a miss");
+        assert!((0..2).all(|_| misses(&mut polling)));
         assert!(!misses(&mut polling));
     }
 
     #[test]
-    fn a_clock_that_stands_still_ends_no_wait_never() {
-        let mut polling = IdlePolling::new(50_000);
+    fn waits_of_which_half_are_in_vain_are_given_up() {
+        let mut polling = IdlePolling::new(Duration::from_micros(50));
+        let pairs = (0..1_000).take_while(|_| misses(&mut polling) && succeeds(&mut polling)).count();
+        assert!(pairs < 2 * MISSES_MAX as usize, "{pairs}");
+    }
+
+    #[test]
+    fn a_processor_that_does_not_come_back_ends_waiting_awake() {
+        let mut polling = IdlePolling::new(Duration::from_micros(50));
+        assert!(polling.goes_on(1_000));
+        assert!(polling.yielded(1_000, 20_000));
+        assert!(!polling.yielded(20_000, 20_001 + LOST_NS));
+        assert!((0..PAUSE).all(|_| !polling.goes_on(1_000_000)));
+        let mut gathering = gathering(8);
+        assert!(gathering.puts_off(1, 1_000));
+        gathering.yielded(1_000, 1_001 + LOST_NS);
+        assert!(!gathering.is_putting_off() && !gathering.puts_off(1, 300_000));
+    }
+
+    #[test]
+    fn a_wait_ends_also_if_the_clock_stands_still() {
+        let mut polling = IdlePolling::new(Duration::from_micros(50));
         assert!((0..TURNS_MAX).all(|_| polling.goes_on(7)));
         assert!(!polling.goes_on(7));
-        assert!(!IdlePolling::new(0).goes_on(7));
+        assert!(!IdlePolling::new(Duration::ZERO).goes_on(7));
     }
 }

@@ -5,19 +5,23 @@ use std::collections::VecDeque;
 use fulgurite::Csn;
 
 /// The connections of an I/O thread whose next reply waits for a commit, by that commit. Commits come almost in order, so filing a
-/// connection is usually an append.
+/// connection is usually an append. What is filed stays also if its connection is closed.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     queue: VecDeque<(Csn, usize)>,
+    /// How many connections wait.
+    connections: usize,
 }
 
 impl Waiting {
-    pub fn len(&self) -> usize {
-        self.queue.len()
+    /// How many connections wait.
+    pub fn connections(&self) -> usize {
+        self.connections
     }
 
     /// Files a connection.
     pub fn add(&mut self, needs: Csn, token: usize) {
+        self.connections += 1;
         match self.queue.back() {
             Some((last, _)) if *last > needs => {
                 let index = self.queue.partition_point(|(other, _)| *other <= needs);
@@ -32,13 +36,19 @@ impl Waiting {
         self.queue.front().map(|(needs, _)| *needs)
     }
 
-    /// Removes and returns a connection whose commit is at or below `reached`.
-    pub fn take(&mut self, reached: Csn) -> Option<usize> {
-        self.queue.pop_front_if(|(needs, _)| *needs <= reached).map(|(_, token)| token)
+    /// A connection that was filed does not wait any more.
+    pub fn left(&mut self) {
+        self.connections -= 1;
+    }
+
+    /// Removes and returns what was filed with a commit at or below `reached`.
+    pub fn take(&mut self, reached: Csn) -> Option<(Csn, usize)> {
+        self.queue.pop_front_if(|(needs, _)| *needs <= reached)
     }
 
     /// Removes all.
-    pub fn take_all(&mut self) -> Vec<usize> {
-        self.queue.drain(..).map(|(_, token)| token).collect()
+    pub fn take_all(&mut self) -> Vec<(Csn, usize)> {
+        self.connections = 0;
+        self.queue.drain(..).collect()
     }
 }

@@ -344,9 +344,8 @@ impl Write<'_> {
             return if zset.count > UNDIVIDED_MAX { self.create_blocks(zset) } else { Ok(()) };
         }
         let mut block = self.view().block_at(zset, &row)?;
-        if let Some(old_row) = &old_row
-            && self.view().block_at(zset, old_row)?.key == block.key
-        {
+        let old_block = old_row.map(|old_row| self.view().block_at(zset, &old_row)).transpose()?;
+        if old_block.as_ref().is_some_and(|old_block| old_block.key == block.key) {
             return Ok(());
         }
         block.members += 1;
@@ -355,8 +354,8 @@ impl Write<'_> {
         } else {
             self.put_block(&block)?;
         }
-        match &old_row {
-            Some(old_row) => self.subtract(zset, old_row, 1),
+        match old_block {
+            Some(old_block) => self.subtract(zset, old_block, 1),
             None => Ok(()),
         }
     }
@@ -383,18 +382,19 @@ impl Write<'_> {
             return self.delete_blocks(zset);
         }
         if let [row] = rows {
-            return self.subtract(zset, row.as_ref(), 1);
+            let block = self.view().block_at(zset, row.as_ref())?;
+            return self.subtract(zset, block, 1);
         }
         let mut rest = rows;
         while let Some(row) = rest.first() {
             let block = self.view().block_at(zset, row.as_ref())?;
             let start = block.start();
-            let after = (Bound::Excluded(block.key), section_bounds(zset.id, Section::Blocks).1);
+            let after = (Bound::Excluded(block.key.clone()), section_bounds(zset.id, Section::Blocks).1);
             let next = self.view().rows(after, Order::Forward, 1)?;
             let end = next.first().map(|(key, _)| in_section(key, Section::Scores));
             let is_within = |row: &[u8]| row >= &start[..] && end.as_ref().is_none_or(|end| row < &end[..]);
             let count = rest.iter().take_while(|row| is_within(row.as_ref())).count();
-            self.subtract(zset, row.as_ref(), count as u64)?;
+            self.subtract(zset, block, count as u64)?;
             rest = &rest[count..];
         }
         Ok(())
@@ -481,9 +481,8 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Members of the block of a row are gone. A block that has few left joins the one before it, if both together are small.
-    fn subtract(&mut self, zset: &mut Collection, row: &[u8], members: u64) -> Result<()> {
-        let mut block = self.view().block_at(zset, row)?;
+    /// Members of a block are gone. A block that has few left joins the one before it, if both together are small.
+    fn subtract(&mut self, zset: &mut Collection, mut block: Block, members: u64) -> Result<()> {
         block.members = block.members.checked_sub(members).ok_or_else(|| damaged_row(&block.key))?;
         let max = block_members_max(zset.count);
         if block.members >= max / 4 {
