@@ -52,6 +52,8 @@ fn an_unknown_name_is_refused_with_the_known_ones() {
             vec!["figure5a", "--engine", "fulgurite,fast"],
             "`fast` is not in flush-figure5a: there are fulgurite:own-lsn",
         ),
+        (vec!["niosit", "--row", "A,C"], "`C` is no row of niosit: there are A, B, connection"),
+        (vec!["figure5a", "--row", "A"], "`A` is no row of flush-figure5a: its rows have no names"),
         (vec!["figure5a", "--threads", "2,2"], "2 twice"),
         (vec!["figure5a", "--fast"], "Usage: fulgurite-bench <NAME> [DIR]"),
         (vec!["figure5a", "--threads", "0"], "1..=4096"),

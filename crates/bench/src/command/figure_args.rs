@@ -25,6 +25,9 @@ struct FigureArgs {
     /// Only these of the engines that the figure compares, by their names.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     engine: Vec<String>,
+    /// Only these of the rows that the figure has, by their names.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    row: Vec<String>,
     /// Where the report, the tables and the plots are written.
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
@@ -48,6 +51,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     check_unique("threads", &args.settings.threads)?;
     let mut experiment = (figure.build)(&args.settings);
     choose(&mut experiment, program, figure, &args.engine)?;
+    choose_rows(&mut experiment, figure, &args.row)?;
     let view = experiment.view.clone();
     let plan = experiment.plan(figure, args.settings.rounds, args.assume_power_safe_cache, args.dir.clone());
     make_dir(&args.out)?;
@@ -100,6 +104,26 @@ fn choose(
         experiment
             .notes
             .push(format!("{missing} engines of the figure are not in this program: bench-peers has them"));
+    }
+    Ok(())
+}
+
+/// Keeps the rows that the user named, or else all.
+fn choose_rows(experiment: &mut Experiment, figure: &Figure, wanted: &[String]) -> Result<(), Failure> {
+    let data_points = &mut experiment.data_points;
+    let mut names: Vec<&str> =
+        data_points.iter().map(|row| &*row.name).filter(|name| !name.is_empty()).collect();
+    names.dedup();
+    if let Some(unknown) = wanted.iter().find(|name| !names.contains(&&***name)) {
+        let names = if names.is_empty() {
+            "its rows have no names".into()
+        } else {
+            format!("there are {}", names.join(", "))
+        };
+        return Err(Failure::usage(format!("`{unknown}` is no row of {}: {names}", figure.name)));
+    }
+    if !wanted.is_empty() {
+        data_points.retain(|row| wanted.contains(&row.name));
     }
     Ok(())
 }
