@@ -52,3 +52,24 @@ impl Waiting {
         self.queue.drain(..).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_filed_is_taken_by_its_commit_and_stays_for_connections_that_left() {
+        let mut waiting = Waiting::default();
+        for (needs, token) in [(5, 0), (7, 1), (6, 2), (7, 3)] {
+            waiting.add(Csn(needs), token);
+        }
+        waiting.left();
+        assert_eq!((waiting.connections(), waiting.first()), (3, Some(Csn(5))));
+        assert_eq!(waiting.take(Csn(4)), None);
+        assert_eq!(waiting.take(Csn(6)), Some((Csn(5), 0)));
+        assert_eq!(waiting.take(Csn(6)), Some((Csn(6), 2)));
+        assert_eq!(waiting.take(Csn(6)), None);
+        assert_eq!(waiting.take_all(), [(Csn(7), 1), (Csn(7), 3)]);
+        assert_eq!((waiting.connections(), waiting.first()), (0, None));
+    }
+}
