@@ -67,7 +67,7 @@ impl Idle {
 #[test]
 fn cursors_that_are_idle_while_everything_is_overwritten() {
     let scenario = Scenario::begin();
-    let rows = 200_000;
+    let rows = 100_000;
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     let table = db.table("rows").unwrap();
