@@ -1,10 +1,10 @@
 //! The event loop of an I/O thread.
 //!
 //! A round: take what happened, let each connection that can do something run its commands, those that write together in a batch
-//! ([`super::batch`]), then let go the replies whose commits are durable. While replies wait, the thread has a flush done once the
-//! commands are there that clients send who had their replies from the last one ([`super::patience`]). It writes the log itself if all
-//! connections wait for that: one that leads replies without a switch to another thread and back. Otherwise it leaves that to the log's
-//! thread, and reads the next commands meanwhile.
+//! ([`super::batch`]), then let go the replies whose commits are durable. While replies wait, the thread has a flush done, once the
+//! commands have arrived that follow the replies of the last one ([`super::patience`]). It writes the log itself if all connections wait
+//! for that: one that leads replies without a switch to another thread and back. Otherwise it leaves that to the log's thread, and reads
+//! the next commands meanwhile.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
