@@ -290,6 +290,7 @@ fn limits_change_while_the_server_runs() {
     let mut slow = Client::connect(&server);
     let echo =
         [b"*2\r\n$4\r\nECHO\r\n$1000000\r\n".to_vec(), vec![b'x'; 1_000_000], b"\r\n".to_vec()].concat();
+    slow.stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
     _ = std::io::Write::write_all(&mut slow.stream, &echo.repeat(20));
     wait_until(|| client.ask("CLIENT LIST").matches("id=").count() == 1);
     assert_eq!(client.ask("PING"), "PONG");
