@@ -100,7 +100,7 @@ impl DiskState {
         let (full, full_len, (deltas, deltas_bytes), changed) = match node {
             Node::Inner(inner) => (lsn, inner.loaded_len(), (0, 0), Vec::new()),
             Node::Leaf(leaf) => match leaf.origin() {
-                None => (lsn, leaf.bytes().len(), (0, 0), Vec::new()),
+                None => (lsn, leaf.encoded_len(), (0, 0), Vec::new()),
                 Some(origin) => match &origin.delta {
                     None => (origin.full, origin.full_len, (0, 0), Vec::new()),
                     Some(delta) => {

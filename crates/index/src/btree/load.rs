@@ -133,8 +133,9 @@ impl Nodes {
             NodeKind::LeafDelta => {
                 let delta = LeafDelta::decode(body, self.table, fences).map_err(corrupt(lsn))?;
                 let full = self.read_body(delta.full())?;
+                let full_len = full.len();
                 let full = Leaf::decode(full, self.table, fences).map_err(corrupt(delta.full()))?;
-                Ok(Node::leaf(delta.apply(&full, self.table), &self.residency))
+                Ok(Node::leaf(delta.apply(&full, full_len, self.table), &self.residency))
             }
         }
     }

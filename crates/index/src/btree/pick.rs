@@ -147,7 +147,7 @@ impl Picked {
         Picked { slot: Arc::clone(slot), node, lsn: slot.lsn(), last, named }
     }
 
-    /// Bytes of the body of the node's full record.
+    /// Bytes of the node, of which a record has no more.
     pub(crate) fn bytes(&self) -> usize {
         match &self.node {
             Node::Leaf(leaf) => leaf.bytes().len(),

@@ -49,13 +49,14 @@ impl Tree {
         if let Some(written) = self.write_delta(leaf, last, pass)? {
             return Ok(Written { due, ..written });
         }
-        let (bytes, bytes_max) = (leaf.bytes().len(), self.nodes.store.body_bytes_max());
+        let body = leaf.encode();
+        let (bytes, bytes_max) = (body.len(), self.nodes.store.body_bytes_max());
         if bytes > bytes_max {
             // Leaves with more than one key are cut long before.
             let key = leaf.entry(0).key.to_vec();
             return Err(IndexError::LeafTooLong { table: self.nodes.table, key, bytes, bytes_max });
         }
-        Ok(Written { due, ..self.write_whole(NodeKind::Leaf, leaf.bytes(), count_entries(leaf), pass)? })
+        Ok(Written { due, ..self.write_whole(NodeKind::Leaf, &body, count_entries(leaf), pass)? })
     }
 
     fn write_whole(
@@ -86,7 +87,7 @@ impl Tree {
         let deltas = last.deltas + 1;
         let delta = delta::encode(leaf, self.nodes.table, last.full, deltas, keys);
         let shape = DeltaShape {
-            leaf_bytes: leaf.bytes().len() as u64,
+            leaf_bytes: leaf.encoded_len() as u64,
             leaf_entries: leaf.count() as u64,
             delta_bytes: delta.body.len() as u64,
             delta_entries: delta.entries as u64,

@@ -38,7 +38,7 @@ impl Tree {
         let _maintenance = self.maintenance.lock();
         let (above, slot, node) = self.slots_to(fences.lower, header.level)?;
         let (level, node_bytes) = match &node {
-            Node::Leaf(leaf) => (0, leaf.bytes().len()),
+            Node::Leaf(leaf) => (0, leaf.encoded_len()),
             Node::Inner(inner) => (inner.level(), inner.len()),
         };
         slot.remember(&*self.nodes.store);

@@ -9,7 +9,6 @@ use crate::support::*;
 #[derive(Default)]
 struct Shape {
     leaves: u64,
-    leaf_bytes: u64,
     entries: u64,
     levels: u8,
 }
@@ -18,7 +17,6 @@ impl TreeVisitor for Shape {
     fn record(&mut self, record: RecordInfo) -> Result<(), IndexError> {
         if record.kind == NodeKind::Leaf {
             self.leaves += 1;
-            self.leaf_bytes += u64::from(record.bytes);
         }
         self.levels = self.levels.max(record.level + 1);
         Ok(())
@@ -37,8 +35,10 @@ fn shape(tree: &BTree) -> Shape {
     shape
 }
 
+/// How full the leaves are in memory with such rows, without their headers.
 fn fill(shape: &Shape) -> f64 {
-    shape.leaf_bytes as f64 / (shape.leaves as f64 * 8192.0)
+    const ROW_BYTES: u64 = 8 + 15 + 13 + 72;
+    (shape.entries * ROW_BYTES) as f64 / (shape.leaves * 8192) as f64
 }
 
 fn row(number: u64, csn: u64) -> (Vec<u8>, Vec<Put>) {

@@ -1,6 +1,6 @@
 //! The bytes of each record kind on disk. They never change; `docs/format/node.md` explains them.
 
-use fulgurite_index::btree::{BTree, BTreeOptions};
+use fulgurite_index::btree::{BTree, BTreeOptions, describe};
 use fulgurite_index::{Base, Io, NodeKind, VersionFlags};
 use fulgurite_types::Csn;
 
@@ -16,6 +16,28 @@ fn hex(bytes: &[u8]) -> String {
 fn record(store: &MemStore, kind: NodeKind, nth: usize) -> String {
     let records = store.records.lock().unwrap();
     hex(&records.values().filter(|(own, _)| *own == kind).nth(nth).expect("such a record was written").1)
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        hex.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+/// Version 1 of the records, of the same nodes as those of the other tests.
+#[test]
+fn records_of_version_1_have_the_same_contents() {
+    for (old, new) in [
+        (include_str!("golden/internal_v1.hex"), include_str!("golden/internal.hex")),
+        (include_str!("golden/internal_dues_v1.hex"), include_str!("golden/internal_dues.hex")),
+        (include_str!("golden/leaf_v1.hex"), include_str!("golden/leaf.hex")),
+        (include_str!("golden/leaf_bounded_v1.hex"), include_str!("golden/leaf_bounded.hex")),
+        (include_str!("golden/leaf_delta_v1.hex"), include_str!("golden/leaf_delta.hex")),
+    ] {
+        let (old, new) = (bytes(old), bytes(new));
+        assert_eq!((old[1], new[1]), (1, 2), "the versions");
+        assert_eq!(describe(old).unwrap(), describe(new).unwrap());
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Leaf delta records: the keys of a leaf that changed since its full record, each with all its current versions.
 
-use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
+use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
 
-use super::entry::{self, Entry, REMOVED, SAME_KEY, Stamped};
-use super::format::{self, Fences, Header, at, expect, len_u16, len_u32};
+use super::compact;
+use super::entry::{Entry, REMOVED, SAME_KEY, Stamped};
+use super::format::{self, COMPACT_VERSION, Fences, Header, at, expect, fence_prefix};
 use super::leaf::{DeltaOrigin, Leaf, Origin};
 use super::leaf_check::{Order, check_length, shift};
 use super::leaf_writer::{Fill, LeafWriter};
@@ -18,51 +19,47 @@ pub(crate) struct EncodedDelta {
 
 /// Encodes a delta record with the current versions of `keys`, which ascend.
 pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: &[u8]) -> EncodedDelta {
-    let fences = leaf.fences();
-    let upper = fences.upper.unwrap_or_default();
-    let mut heap = Vec::new();
-    let mut entries = 0;
-    let mut max_csn = Csn::ZERO;
-    for key in keys_iter(keys) {
-        let group = leaf.group(key);
-        entries += group.len().max(1);
-        if group.is_empty() {
-            let gone = Stamped { flags: 0, csn: Csn::ZERO, expires_at_ms: 0, payload: &[] };
-            entry::encode(&mut heap, key, &gone, REMOVED);
-        }
-        for index in group.clone() {
-            let mark = if index > group.start { SAME_KEY } else { 0 };
-            let version = leaf.entry(index).stamped();
-            max_csn = max_csn.max(version.csn);
-            entry::encode(&mut heap, key, &version, mark);
-        }
-    }
+    let groups = || keys_iter(keys).map(|key| (key, leaf.group(key)));
+    let max_csn = groups().flat_map(|(_, group)| group).map(|index| leaf.entry(index).csn).max();
     let header = Header {
         kind: NodeKind::LeafDelta,
+        version: COMPACT_VERSION,
         level: 0,
         ordinal,
-        bounded: fences.upper.is_some(),
+        bounded: false,
         has_dues: false,
         table,
-        count: len_u32(entries),
-        max_csn,
+        count: 0,
+        max_csn: max_csn.unwrap_or(Csn::ZERO),
         extra: full.0,
-        lower_len: len_u16(fences.lower.len()),
-        upper_len: len_u16(upper.len()),
-        heap_len: len_u32(heap.len()),
+        lower_len: 0,
+        upper_len: 0,
+        heap_len: 0,
     };
-    let mut body = Vec::new();
-    header.encode(&mut body);
-    body.put_bytes(fences.lower);
-    body.put_bytes(upper);
-    body.put_bytes(&heap);
-    EncodedDelta { body, entries }
+    let mut count = 0;
+    let body = compact::encode(header, &leaf.fences(), 2 * keys.len(), |entries| {
+        for (key, group) in groups() {
+            count += group.len().max(1);
+            if group.is_empty() {
+                let gone = Stamped { flags: 0, csn: Csn::ZERO, expires_at_ms: 0, payload: &[] };
+                entries.push(key, &gone, REMOVED);
+            }
+            for index in group.clone() {
+                let mark = if index > group.start { SAME_KEY } else { 0 };
+                entries.push(key, &leaf.entry(index).stamped(), mark);
+            }
+        }
+    });
+    EncodedDelta { body, entries: count }
 }
 
 /// A validated delta record.
 pub(crate) struct LeafDelta {
-    bytes: Vec<u8>,
     header: Header,
+    /// Bytes of its body.
+    len: usize,
+    /// Its entries from `heap_at` on.
+    bytes: Vec<u8>,
     heap_at: usize,
 }
 
@@ -75,7 +72,25 @@ impl LeafDelta {
     ) -> Result<LeafDelta, DecodeError> {
         let (header, fences_end) = format::open(&bytes, NodeKind::LeafDelta, table, fences)?;
         expect(!header.full().is_null(), "full record", 24)?;
-        let heap_at = check_length(&bytes, &header, fences_end, 0)?;
+        let len = bytes.len();
+        if header.is_compact() {
+            let wide = compact::widen(&bytes, &header, fences_end, fences, 0)?;
+            let prefix_len = fence_prefix(fences.lower, fences.upper);
+            return LeafDelta::check(wide, len, fences_end, fences)
+                .map_err(|error| compact::as_of_compact(error, &bytes, &header, fences_end, prefix_len, 0));
+        }
+        LeafDelta::check(bytes, len, fences_end, fences)
+    }
+
+    /// The delta record of a body of version 1 whose entries start at `heap_at`; of one of `len` bytes as it is on disk.
+    fn check(
+        bytes: Vec<u8>,
+        len: usize,
+        heap_at: usize,
+        fences: &Fences<'_>,
+    ) -> Result<LeafDelta, DecodeError> {
+        let header = Header::decode(&bytes)?;
+        let heap_at = check_length(&bytes, &header, heap_at, 0)?;
         let heap = &bytes[heap_at..];
         let mut order = Order::new(fences);
         let (mut next, mut count) = (0, 0u32);
@@ -86,7 +101,7 @@ impl LeafDelta {
         }
         expect(count == header.count, "entry count", 12)?;
         expect(order.max_csn == header.max_csn, "max csn", 16)?;
-        Ok(LeafDelta { bytes, header, heap_at })
+        Ok(LeafDelta { header, len, bytes, heap_at })
     }
 
     /// The full record that this delta record changes.
@@ -105,12 +120,13 @@ impl LeafDelta {
         })
     }
 
-    /// The leaf that results from applying this delta record to `full`.
-    pub(crate) fn apply(&self, full: &Leaf, table: TableId) -> Leaf {
+    /// The leaf that results from applying this delta record to `full`, whose record has a body of `full_len` bytes.
+    pub(crate) fn apply(&self, full: &Leaf, full_len: usize, table: TableId) -> Leaf {
         let fences = full.fences();
         // The leaf was cut before it was written, so applying its delta record cuts nothing.
         let mut writer = LeafWriter::new(table, usize::MAX / 1024);
         writer.begin(fences.lower);
+        writer.reserve(full.heap().len() + self.bytes.len(), full.count() + self.header.count as usize);
         let heap = &self.bytes[self.heap_at..];
         let mut keys = Vec::new();
         let mut versions = Vec::new();
@@ -135,8 +151,8 @@ impl LeafDelta {
         let piece = writer.finish(fences.upper, Fill::Even).pop().expect("there is a leaf");
         piece.leaf.with_origin(Origin {
             full: self.full(),
-            full_len: full.bytes().len(),
-            delta: Some(DeltaOrigin { len: self.bytes.len(), ordinal: self.header.ordinal, keys }),
+            full_len,
+            delta: Some(DeltaOrigin { len: self.len, ordinal: self.header.ordinal, keys }),
         })
     }
 }

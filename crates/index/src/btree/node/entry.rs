@@ -1,4 +1,4 @@
-//! One version of one key, as leaves and leaf delta records store it.
+//! One version of one key, as leaves have it in memory, and had it in records of version 1.
 //!
 //! ```text
 //! entry := flags u8 | key length u16 | payload length u32 | csn u64 | [expiry u64] | key | payload
@@ -10,7 +10,7 @@ use super::format::{len_u16, len_u32};
 use crate::VersionFlags;
 
 /// Bytes before the expiry.
-const FIXED_BYTES: usize = 15;
+pub(super) const FIXED_BYTES: usize = 15;
 
 /// Entry flag, besides those of [`VersionFlags`]: the entry before this one has the same key.
 pub(crate) const SAME_KEY: u8 = 0x80;
@@ -90,16 +90,21 @@ impl<'a> Entry<'a> {
 
 /// Appends an entry; `mark` is [`SAME_KEY`], [`REMOVED`] or 0.
 pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], version: &Stamped<'_>, mark: u8) {
+    encode_before_key(out, key.len(), version, mark);
+    out.put_bytes(key);
+    out.put_bytes(version.payload);
+}
+
+/// Appends what comes before the key, and makes room for the rest.
+pub(super) fn encode_before_key(out: &mut Vec<u8>, key_len: usize, version: &Stamped<'_>, mark: u8) {
     let mut fixed = [0u8; FIXED_BYTES];
     fixed[0] = version.flags | mark;
-    fixed[1..3].copy_from_slice(&len_u16(key.len()).to_le_bytes());
+    fixed[1..3].copy_from_slice(&len_u16(key_len).to_le_bytes());
     fixed[3..7].copy_from_slice(&len_u32(version.payload.len()).to_le_bytes());
     fixed[7..].copy_from_slice(&version.csn.0.to_le_bytes());
-    out.reserve(FIXED_BYTES + 8 + key.len() + version.payload.len());
+    out.reserve(FIXED_BYTES + 8 + key_len + version.payload.len());
     out.put_bytes(&fixed);
     if version.flags & VersionFlags::EXPIRES != 0 {
         out.put_u64(version.expires_at_ms);
     }
-    out.put_bytes(key);
-    out.put_bytes(version.payload);
 }

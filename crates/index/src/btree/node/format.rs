@@ -8,8 +8,10 @@ use crate::NodeKind;
 pub(crate) const HEADER_BYTES: usize = 40;
 /// Bytes of an element of a slot array.
 pub(crate) const SLOT_BYTES: usize = 8;
-/// The version of the three formats.
-pub(crate) const FORMAT_VERSION: u8 = 1;
+/// The version of nodes in memory, and of records that were written until 2026-11-27: slots, and whole keys.
+pub(crate) const WIDE_VERSION: u8 = 1;
+/// The version of records since ([`super::compact`]).
+pub(crate) const COMPACT_VERSION: u8 = 2;
 
 /// Header flag: the node has an upper fence; without it the node has no upper bound.
 const BOUNDED: u8 = 1;
@@ -21,6 +23,7 @@ const DUES: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub kind: NodeKind,
+    pub version: u8,
     pub level: u8,
     /// Of a leaf delta record: how many delta records of this full record came before it, plus one.
     pub ordinal: u8,
@@ -41,7 +44,7 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u8(self.kind as u8);
-        out.put_u8(FORMAT_VERSION);
+        out.put_u8(self.version);
         out.put_u8(self.level);
         let flags = if self.bounded { BOUNDED } else { 0 } | if self.has_dues { DUES } else { 0 };
         out.put_u8(flags);
@@ -65,7 +68,8 @@ impl Header {
             3 => NodeKind::LeafDelta,
             _ => return Err(DecodeError { field: "kind", offset: 0 }),
         };
-        expect(reader.u8("format version")? == FORMAT_VERSION, "format version", 1)?;
+        let version = reader.u8("format version")?;
+        expect([WIDE_VERSION, COMPACT_VERSION].contains(&version), "format version", 1)?;
         let level = reader.u8("level")?;
         expect((level == 0) == (kind != NodeKind::Internal), "level", 2)?;
         let flags = reader.u8("flags")?;
@@ -77,6 +81,7 @@ impl Header {
         expect(reader.u16("reserved")? == 0, "reserved", 6)?;
         let header = Header {
             kind,
+            version,
             level,
             ordinal,
             bounded: flags & BOUNDED != 0,
@@ -91,6 +96,11 @@ impl Header {
         };
         expect(header.bounded || header.upper_len == 0, "upper fence length", 34)?;
         Ok(header)
+    }
+
+    /// Whether it is that of a record without slots, and with short numbers.
+    pub(crate) fn is_compact(&self) -> bool {
+        self.version == COMPACT_VERSION
     }
 
     /// The full record that a delta record changes.
@@ -126,6 +136,12 @@ impl Fences<'_> {
 /// Notes in the body of an inner node's record whether the dues of its children follow.
 pub(crate) fn set_dues(body: &mut [u8], has_dues: bool) {
     body[3] = body[3] & !DUES | if has_dues { DUES } else { 0 };
+}
+
+/// Notes in the body of a record how many entries it has, and the length of its heap.
+pub(crate) fn set_lengths(body: &mut [u8], count: usize, heap_len: usize) {
+    body[12..16].copy_from_slice(&len_u32(count).to_le_bytes());
+    body[36..40].copy_from_slice(&len_u32(heap_len).to_le_bytes());
 }
 
 /// The fences of a body whose header is `header`, and where they end.

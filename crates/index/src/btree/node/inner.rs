@@ -1,13 +1,18 @@
-//! Inner nodes: separators, and the children between them. In memory an inner node is the body of its record, with
+//! Inner nodes: separators, and the children between them. In memory an inner node is the body of a record of version 1, with
 //! [`Slot`]s instead of the children's LSNs; it never changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
+use fulgurite_types::limits::KEY_BYTES_MAX;
+use fulgurite_types::{Csn, DecodeError, Lsn, Reader, TableId, Writer};
 
-use super::format::{self, Fences, HEADER_BYTES, Header, SLOT_BYTES, expect, fence_prefix, len_u16, len_u32};
-use super::leaf_check::check_length;
+use super::compact::WIDENED_BYTES_MAX;
+use super::format::{
+    self, COMPACT_VERSION, Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, expect, fence_prefix,
+    len_u16, len_u32,
+};
+use super::leaf_check::{check_length, shift};
 use super::search::{self, SlotBytes};
 use crate::NodeKind;
 use crate::btree::slot::{Residency, Slot};
@@ -26,8 +31,8 @@ pub(crate) struct Inner {
     slots_at: usize,
     heap_at: usize,
     prefix_len: usize,
-    /// Bytes that its record has after the body: the dues of the children, as of the record that it was loaded from.
-    dues_len: usize,
+    /// Bytes of the body of the record that it was loaded from; 0 if it was not.
+    loaded_len: usize,
     children: Box<[Arc<Slot>]>,
     charge: Option<Charge>,
     has_left: AtomicBool,
@@ -57,6 +62,7 @@ impl Inner {
         let heap_len: usize = children[1..].iter().map(|child| 2 + child.lower.len()).sum();
         let header = Header {
             kind: NodeKind::Internal,
+            version: WIDE_VERSION,
             level,
             ordinal: 0,
             bounded: fences.upper.is_some(),
@@ -93,7 +99,7 @@ impl Inner {
             slots_at,
             heap_at,
             prefix_len,
-            dues_len: 0,
+            loaded_len: 0,
             children,
             charge: None,
             has_left: AtomicBool::new(false),
@@ -109,7 +115,7 @@ impl Inner {
     ) -> Result<(Inner, u64), DecodeError> {
         let (header, slots_at) = format::open(&bytes, NodeKind::Internal, table, fences)?;
         expect(header.max_csn == Csn::ZERO, "max csn", 16)?;
-        let count = header.count as usize;
+        let (loaded_len, count) = (bytes.len(), header.count as usize);
         expect(count > 0, "child count", 12)?;
         let dues = if header.has_dues {
             let dues_at = count.checked_mul(DUE_BYTES).and_then(|dues| bytes.len().checked_sub(dues));
@@ -120,38 +126,31 @@ impl Inner {
         } else {
             Vec::new()
         };
-        let heap_at = check_length(&bytes, &header, slots_at, count - 1 + count)?;
-        let children_at = heap_at - count * CHILD_BYTES;
-        let slots = search::slots(&bytes, slots_at, count - 1);
-        let heap = &bytes[heap_at..];
-        let prefix_len = fence_prefix(fences.lower, fences.upper);
-        let (mut next, mut last) = (0, fences.lower);
-        for (index, slot) in slots.iter().enumerate() {
-            let slot_at = slots_at + index * SLOT_BYTES;
-            expect(search::offset_of(slot) == next, "separator offset", slot_at)?;
-            let own = checked_separator(heap, next).ok_or(format::at("separator", heap_at + next))?;
-            expect(own > last && fences.admits(own), "order of separators", heap_at + next)?;
-            expect(search::head_of(slot) == search::head(own, prefix_len), "key head", slot_at)?;
-            (next, last) = (next + 2 + own.len(), own);
+        if header.is_compact() {
+            bytes = widen(&bytes, &header, slots_at, fences)?;
+        } else {
+            check(&bytes, &header, slots_at, fences)?;
         }
-        expect(next == heap.len(), "heap length", 36)?;
-        let mut children = Vec::with_capacity(count);
-        for (index, lsn) in bytes[children_at..heap_at].as_chunks::<CHILD_BYTES>().0.iter().enumerate() {
-            let lsn = Lsn(u64::from_le_bytes(*lsn));
-            expect(!lsn.is_null(), "child", children_at + index * CHILD_BYTES)?;
-            children.push(Arc::new(Slot::on_disk(lsn, residency)));
-        }
+        let children_at = slots_at + (count - 1) * SLOT_BYTES;
+        let heap_at = children_at + count * CHILD_BYTES;
+        let named = bytes[children_at..heap_at].as_chunks::<CHILD_BYTES>().0.iter();
+        let lsns = named.map(|lsn| Lsn(u64::from_le_bytes(*lsn)));
+        let children: Box<[_]> = lsns.map(|lsn| Arc::new(Slot::on_disk(lsn, residency))).collect();
         for (child, due) in children.iter().zip(dues.as_chunks::<DUE_BYTES>().0) {
             child.set_due(u32::from_le_bytes(*due));
         }
-        let (level, entries) = (header.level, header.extra);
-        let (body, children) = (bytes.into_boxed_slice(), children.into_boxed_slice());
-        let charge = None;
-        let has_left = AtomicBool::new(false);
-        let dues_len = dues.len();
-        let inner =
-            Inner { body, level, slots_at, heap_at, prefix_len, dues_len, children, charge, has_left };
-        Ok((inner, entries))
+        let inner = Inner {
+            body: bytes.into_boxed_slice(),
+            level: header.level,
+            slots_at,
+            heap_at,
+            prefix_len: fence_prefix(fences.lower, fences.upper),
+            loaded_len,
+            children,
+            charge: None,
+            has_left: AtomicBool::new(false),
+        };
+        Ok((inner, header.extra))
     }
 
     /// The node leaves its slot, or its slot the tree.
@@ -185,17 +184,24 @@ impl Inner {
         dues: &[u32],
     ) -> Vec<u8> {
         assert_eq!(lsns.len(), self.children.len(), "each child has a record");
-        let mut body = self.body.to_vec();
-        body[24..32].copy_from_slice(&entries.to_le_bytes());
-        let children_at = self.heap_at - self.children.len() * CHILD_BYTES;
-        let named = body[children_at..self.heap_at].as_chunks_mut::<CHILD_BYTES>().0;
-        for (bytes, lsn) in named.iter_mut().zip(lsns) {
+        let has_dues = dues.iter().any(|due| *due != 0);
+        let header = Header::decode(&self.body).expect("`build` encoded it, or it was validated");
+        let header = Header { version: COMPACT_VERSION, has_dues, extra: entries, ..header };
+        let mut body = Vec::with_capacity(self.body.len() + dues.len() * DUE_BYTES);
+        header.encode(&mut body);
+        body.put_bytes(&self.body[HEADER_BYTES..self.slots_at]);
+        let separators = self.slots().iter().map(|slot| self.separator_at(search::offset_of(slot)));
+        for (lsn, separator) in lsns.zip(std::iter::once(None).chain(separators.map(Some))) {
             assert!(!lsn.is_null(), "children are written before their parents");
-            *bytes = lsn.0.to_le_bytes();
+            if let Some(separator) = separator {
+                body.put_prefixed(&separator[self.prefix_len..]);
+            }
+            body.put_u64(lsn.0);
         }
-        if dues.iter().any(|due| *due != 0) {
+        let heap_len = body.len() - self.slots_at;
+        format::set_lengths(&mut body, self.children.len(), heap_len);
+        if has_dues {
             assert_eq!(dues.len(), self.children.len(), "each child has a due time, or none");
-            format::set_dues(&mut body, true);
             dues.iter().for_each(|due| body.put_u32(*due));
         }
         body
@@ -205,14 +211,14 @@ impl Inner {
         self.level
     }
 
-    /// Bytes of the body of this node's record, but for the dues.
+    /// Bytes of the node, of which a record without dues has no more.
     pub(crate) fn len(&self) -> usize {
         self.body.len()
     }
 
     /// Bytes of the body of the record that the node was loaded from.
     pub(crate) fn loaded_len(&self) -> usize {
-        self.body.len() + self.dues_len
+        self.loaded_len
     }
 
     #[inline]
@@ -278,6 +284,77 @@ impl Inner {
         };
         self.children.iter().enumerate().map(child).collect()
     }
+}
+
+/// Checks a body of version 1 whose slots start at `slots_at`.
+fn check(bytes: &[u8], header: &Header, slots_at: usize, fences: &Fences<'_>) -> Result<(), DecodeError> {
+    let count = header.count as usize;
+    let heap_at = check_length(bytes, header, slots_at, count - 1 + count)?;
+    let children_at = heap_at - count * CHILD_BYTES;
+    let slots = search::slots(bytes, slots_at, count - 1);
+    let heap = &bytes[heap_at..];
+    let prefix_len = fence_prefix(fences.lower, fences.upper);
+    let (mut next, mut last) = (0, fences.lower);
+    for (index, slot) in slots.iter().enumerate() {
+        let slot_at = slots_at + index * SLOT_BYTES;
+        expect(search::offset_of(slot) == next, "separator offset", slot_at)?;
+        let own = checked_separator(heap, next).ok_or(format::at("separator", heap_at + next))?;
+        expect(own > last && fences.admits(own), "order of separators", heap_at + next)?;
+        expect(search::head_of(slot) == search::head(own, prefix_len), "key head", slot_at)?;
+        (next, last) = (next + 2 + own.len(), own);
+    }
+    expect(next == heap.len(), "heap length", 36)?;
+    for (index, lsn) in bytes[children_at..heap_at].as_chunks::<CHILD_BYTES>().0.iter().enumerate() {
+        expect(*lsn != [0; CHILD_BYTES], "child", children_at + index * CHILD_BYTES)?;
+    }
+    Ok(())
+}
+
+/// The body of version 1, checked, of the node with a body of version 2 whose heap starts at `compact_at`.
+fn widen(
+    body: &[u8],
+    header: &Header,
+    compact_at: usize,
+    fences: &Fences<'_>,
+) -> Result<Vec<u8>, DecodeError> {
+    // The dues that were cut off may have been more than there was.
+    let compact = body.get(compact_at..).ok_or(format::at("child count", 12))?;
+    expect(header.heap_len as usize == compact.len(), "heap length", 36)?;
+    let count = header.count as usize;
+    expect(count <= compact.len() / CHILD_BYTES, "child count", 12)?;
+    let prefix_len = fence_prefix(fences.lower, fences.upper);
+    let (prefix, mut last) = fences.lower.split_at(prefix_len);
+    let upper = fences.upper.map(|upper| &upper[prefix_len..]);
+    let children_at = compact_at + (count - 1) * SLOT_BYTES;
+    let heap_at = children_at + count * CHILD_BYTES;
+    let mut wide = Vec::with_capacity(heap_at + compact.len());
+    wide.extend_from_slice(&body[..compact_at]);
+    wide[1] = WIDE_VERSION;
+    wide.resize(heap_at, 0);
+    let mut reader = Reader::new(compact);
+    let shifted = |error| shift(error, compact_at);
+    for index in 0..count {
+        if index > 0 {
+            let separator_at = compact_at + reader.position();
+            let tail = reader.prefixed(KEY_BYTES_MAX - prefix_len, "separator").map_err(shifted)?;
+            let is_between = tail > last && upper.is_none_or(|upper| tail < upper);
+            expect(is_between && wide.len() <= WIDENED_BYTES_MAX, "order of separators", separator_at)?;
+            let element = search::element(search::head(tail, 0), len_u32(wide.len() - heap_at));
+            wide[compact_at + (index - 1) * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&element);
+            wide.put_u16(len_u16(prefix_len + tail.len()));
+            wide.put_bytes(prefix);
+            wide.put_bytes(tail);
+            last = tail;
+        }
+        let child_at = compact_at + reader.position();
+        let lsn = reader.u64("child").map_err(shifted)?;
+        expect(lsn != 0, "child", child_at)?;
+        wide[children_at + index * CHILD_BYTES..][..CHILD_BYTES].copy_from_slice(&lsn.to_le_bytes());
+    }
+    reader.finish("heap length").map_err(shifted)?;
+    let heap_len = wide.len() - heap_at;
+    format::set_lengths(&mut wide, count, heap_len);
+    Ok(wide)
 }
 
 #[inline]

@@ -1,4 +1,4 @@
-//! A leaf in memory is the body of its record, byte for byte, and never changes.
+//! A leaf in memory is the body of a record of version 1, byte for byte, and never changes.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, Writer};
 
-use super::entry::{Entry, PRUNABLE_FLAGS};
-use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, fence_prefix, len_u16, len_u32};
+use super::compact;
+use super::entry::{Entry, PRUNABLE_FLAGS, SAME_KEY};
+use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, fence_prefix, len_u16, len_u32};
 use super::search::{self, SlotBytes};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory, in_size_class};
 use crate::memtables::prefetch;
@@ -63,6 +64,7 @@ impl Leaf {
         let heap_at = slots_at + starts.len() * SLOT_BYTES;
         let mut header = Header {
             kind: NodeKind::Leaf,
+            version: WIDE_VERSION,
             level: 0,
             ordinal: 0,
             bounded: fences.upper.is_some(),
@@ -190,9 +192,26 @@ impl Leaf {
         self.origin.as_deref()
     }
 
-    /// The body of this leaf's full record.
+    /// Its bytes in memory. The body of its full record is no longer.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The body of its full record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let header = Header::decode(&self.bytes).expect("`build` encoded it, or it was validated");
+        compact::encode(header, &self.fences(), self.bytes.len(), |entries| self.push_to(entries))
+    }
+
+    /// How many bytes that has.
+    pub(crate) fn encoded_len(&self) -> usize {
+        compact::encoded_len(self.max_csn, &self.fences(), |entries| self.push_to(entries))
+    }
+
+    fn push_to<B: Writer>(&self, entries: &mut compact::Entries<B>) {
+        for entry in self.entries() {
+            entries.push(entry.key, &entry.stamped(), entry.flags & SAME_KEY);
+        }
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -3,6 +3,7 @@
 
 use fulgurite_types::{Csn, DecodeError, TableId};
 
+use super::compact;
 use super::entry::{Entry, REMOVED, SAME_KEY, VERSION_FLAGS};
 use super::format::{self, Fences, Header, SLOT_BYTES, at, expect, fence_prefix};
 use super::leaf::Leaf;
@@ -14,6 +15,19 @@ impl Leaf {
     pub(crate) fn decode(bytes: Vec<u8>, table: TableId, fences: &Fences<'_>) -> Result<Leaf, DecodeError> {
         let (header, slots_at) = format::open(&bytes, NodeKind::Leaf, table, fences)?;
         expect(header.extra == 0, "full record", 24)?;
+        if header.is_compact() {
+            let wide = compact::widen(&bytes, &header, slots_at, fences, SLOT_BYTES)?;
+            let prefix_len = fence_prefix(fences.lower, fences.upper);
+            return Leaf::check(wide, slots_at, fences).map_err(|error| {
+                compact::as_of_compact(error, &bytes, &header, slots_at, prefix_len, SLOT_BYTES)
+            });
+        }
+        Leaf::check(bytes, slots_at, fences)
+    }
+
+    /// The leaf of a body of version 1 whose fences end at `slots_at`, and are these.
+    fn check(bytes: Vec<u8>, slots_at: usize, fences: &Fences<'_>) -> Result<Leaf, DecodeError> {
+        let header = Header::decode(&bytes)?;
         let heap_at = check_length(&bytes, &header, slots_at, header.count as usize)?;
         let slots = search::slots(&bytes, slots_at, header.count as usize);
         let heap = &bytes[heap_at..];

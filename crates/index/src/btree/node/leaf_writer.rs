@@ -58,6 +58,12 @@ impl LeafWriter {
         self.lower.extend_from_slice(lower);
     }
 
+    /// Makes room for so many bytes and entries.
+    pub(crate) fn reserve(&mut self, heap_bytes: usize, entries: usize) {
+        self.heap.reserve(heap_bytes);
+        self.starts.reserve(entries);
+    }
+
     /// Appends entries of a leaf, unchanged.
     pub(crate) fn copy(&mut self, leaf: &Leaf, range: Range<usize>) {
         let (from, to) = (leaf.start(range.start), leaf.start(range.end));
