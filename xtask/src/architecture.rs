@@ -24,7 +24,7 @@ fn check_hop(root: &Path, hop: &str) -> Option<&'static str> {
         Some((path, function)) => (format!("{path}.rs"), Some(function)),
         None => (hop.to_string(), None),
     };
-    let folders = ["", "crates/log/tests/log", "crates/fulgurite/tests"];
+    let folders = ["", "crates/log/tests/log", "crates/fulgurite/tests", "crates/fulgurite/tests/api"];
     let texts: Vec<String> = folders
         .iter()
         .filter_map(|folder| std::fs::read_to_string(root.join(folder).join(&path)).ok())

@@ -1,0 +1,188 @@
+//! What one client cannot do to the others, and what a full disk does to all.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+use fulgurite_server::Server;
+
+/// While a client does something, how long another one's PING takes at most.
+#[expect(clippy::disallowed_methods, reason = "the time of real sockets")]
+fn longest_ping(server: &Server, while_it: impl FnOnce(Client, &AtomicBool) + Send) -> Duration {
+    let stops = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stopper = Stopper(&stops);
+        let flooding = Client::connect(server);
+        scope.spawn(|| while_it(flooding, &stops));
+        let mut client = Client::connect(server);
+        let mut longest = Duration::ZERO;
+        for _ in 0..100 {
+            let began = Instant::now();
+            assert_eq!(client.ask("PING"), "PONG");
+            longest = longest.max(began.elapsed());
+        }
+        stops.store(true, Ordering::SeqCst);
+        longest
+    })
+}
+
+/// Floods that hold no command, or an unfinished one, or thousands, have turns as all others.
+#[test]
+fn no_client_keeps_the_others_from_their_turns() {
+    let (_, _, server) = serve(config());
+    let floods: [(&str, Vec<u8>); 4] = [
+        ("empty lines", b"\r\n".repeat(50_000)),
+        ("empty commands", b"*0\r\n".repeat(20_000)),
+        (
+            "an argument that does not end",
+            [b"*1000000\r\n$100000000\r\n".to_vec(), vec![b'x'; 1 << 20]].concat(),
+        ),
+        ("commands without a pause", b"SET k v\r\n".repeat(10_000)),
+    ];
+    for (name, bytes) in floods {
+        let longest = longest_ping(&server, |client, stops| {
+            let mut reader = client.stream.try_clone().unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+                let mut writer = &client.stream;
+                while !stops.load(Ordering::SeqCst) && writer.write_all(&bytes).is_ok() {}
+                _ = client.stream.shutdown(Shutdown::Both);
+            });
+        });
+        assert!(longest < Duration::from_secs(3), "{name}: {longest:?}");
+    }
+}
+
+#[test]
+fn a_command_that_is_too_long_ends_its_connection() {
+    let mut config = config();
+    config.query_bytes_max = 1 << 20;
+    let (_, _, server) = serve(config);
+    let mut client = Client::connect(&server);
+    let mut bytes = b"*1000000\r\n".to_vec();
+    (0..100_000).for_each(|_| bytes.extend_from_slice(b"$10\r\n0123456789\r\n"));
+    _ = client.stream.write_all(&bytes);
+    assert_eq!(client.receive_text(), "closed");
+    let mut large = Client::connect(&server);
+    _ = large
+        .stream
+        .write_all(&[b"*2\r\n$4\r\nECHO\r\n$3000000\r\n".to_vec(), vec![b'x'; 3_000_000]].concat());
+    assert_eq!(large.receive_text(), "closed");
+    assert_eq!(Client::connect(&server).ask("PING"), "PONG");
+}
+
+/// Neither a queue of commands without end, nor one that is merely long, nor a long value or many keys are a matter of the others.
+#[test]
+fn long_transactions_are_bounded_and_long_commands_run_elsewhere() {
+    let mut config = config();
+    config.query_bytes_max = 1 << 20;
+    let (_, _, server) = serve(config);
+    let mut client = Client::connect(&server);
+    let value = "v".repeat(60_000);
+    assert_eq!(client.ask("MULTI"), "OK");
+    let refused = (0..100).map(|_| client.ask(&format!("SET k {value}"))).find(|reply| reply != "QUEUED");
+    assert_eq!(refused.unwrap(), "-ERR the transaction is longer than query_bytes_max");
+    assert_eq!(client.ask("EXEC"), "-EXECABORT Transaction discarded because of previous errors.");
+    assert_eq!(client.ask("EXISTS k"), "0");
+    // Long ones are run, by workers.
+    let keys: Vec<String> = (0..1_000).map(|n| format!("k{n}")).collect();
+    let pairs: Vec<&str> = keys.iter().flat_map(|key| [key.as_str(), "1"]).collect();
+    assert_eq!(client.ask(&format!("MSET {}", pairs.join(" "))), "OK");
+    assert_eq!(client.ask(&format!("WATCH {} {}", keys.join(" "), keys.join(" "))), "OK");
+    assert_eq!(client.ask("MULTI"), "OK");
+    keys.iter().for_each(|key| assert_eq!(client.ask(&format!("INCR {key}")), "QUEUED"));
+    assert!(client.ask("EXEC").ends_with(" 2 2 2]"));
+    assert_eq!(client.ask(&format!("SET long {}", "v".repeat(500_000))), "OK");
+    assert_eq!(client.ask("STRLEN long"), "500000");
+    assert_eq!(client.ask("GET long").len(), 500_002);
+    let reasons = client.ask("INFO fulgurite_commands");
+    let count = |reason: &str| {
+        let line = format!("fulgurite_handed_on_for_{reason}:");
+        let rest = reasons.split(&line).nth(1).unwrap();
+        rest.split(|end: char| !end.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(count("size"), 4, "MSET, WATCH, EXEC and GET");
+}
+
+/// A web page may have a browser send this to a server on its own machine.
+#[test]
+fn an_http_request_ends_its_connection() {
+    let (_, _, server) = serve(config());
+    for request in ["POST / HTTP/1.1\r\nSET hacked 1\r\n", "GET / \r\nHost: localhost\r\nSET hacked 1\r\n"] {
+        let mut client = Client::connect(&server);
+        client.send(request.as_bytes());
+        while client.receive().is_some() {}
+    }
+    assert_eq!(Client::connect(&server).ask("EXISTS hacked"), "0");
+}
+
+/// Sets keys until one is refused, which it asserts; returns how many were set. Each takes room that it keeps: one key that is
+/// overwritten may have room as long as checkpoints give it back.
+fn fill(client: &mut Client, prefix: &str, value: &str) -> usize {
+    for n in 0..10_000 {
+        let reply = client.ask(&format!("SET {prefix}{n} {value}"));
+        if reply != "OK" {
+            assert!(reply.starts_with("-MISCONF"), "{reply}");
+            return n;
+        }
+    }
+    panic!("the disk never became full");
+}
+
+/// A transaction that deletes and puts does not take the room that is kept for deletes.
+#[test]
+fn on_a_full_disk_only_what_deletes_is_taken() {
+    let (env, _db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    env.faults().space_bytes(Some(160 << 20));
+    for n in 0..2_000 {
+        client.send_command(&format!("MSET small{n} 1 other{n} 1"));
+        client.send_command(&format!("HSET h{} f{n} 1", n % 10));
+    }
+    (0..4_000).for_each(|_| _ = client.receive_text());
+    let value = "v".repeat(100_000);
+    let written = fill(&mut client, "k", &value);
+    let long = "v".repeat(3_800);
+    fill(&mut client, "long", &long);
+    let mut taken = 0;
+    for n in 1..2_000 {
+        client.send_command("MULTI");
+        client.send_command(&format!("DEL small{n}"));
+        client.send_command(&format!("SET other{n} {long}"));
+        client.send_command("EXEC");
+        (0..3).for_each(|_| _ = client.receive_text());
+        taken += usize::from(client.receive_text() == "[1 OK]");
+    }
+    // Some, where segments that were freed meanwhile have room for them.
+    assert!(taken < 1_000, "{taken}");
+    for n in 0..2_000 {
+        assert_eq!(client.ask(&format!("HDEL h{} f{n}", n % 10)), "1", "{n}");
+    }
+    for n in 0..written {
+        assert_eq!(client.ask(&format!("DEL k{n}")), "1", "{n} of {written}");
+    }
+    wait_until(|| client.ask(&format!("SET again {value}")) == "OK");
+}
+
+/// On a full disk writes are refused, reads and deletes go on, and with room writes do, too, without a restart.
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room() {
+    let (env, _db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    env.faults().space_bytes(Some(160 << 20));
+    let value = "v".repeat(100_000);
+    let written = fill(&mut client, "k", &value);
+    assert!(written > 10, "{written}");
+    assert_eq!(client.ask("STRLEN k1"), "100000");
+    // There may be room for short values yet.
+    let short = fill(&mut client, "short", &"v".repeat(3_800));
+    let keys = (0..written).map(|n| format!("k{n}")).chain((0..short).map(|n| format!("short{n}")));
+    for key in keys {
+        assert_eq!(client.ask(&format!("DEL {key}")), "1", "{key} of {written} and {short}");
+    }
+    assert_eq!(client.ask("DBSIZE"), "0");
+    // What the values took is reclaimed on the full disk, too.
+    wait_until(|| client.ask(&format!("SET again {value}")) == "OK");
+}
