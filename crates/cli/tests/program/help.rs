@@ -1,8 +1,6 @@
 //! Every command explains itself.
 
-mod common;
-
-use common::Sandbox;
+use crate::common::Sandbox;
 
 const COMMANDS: [&str; 16] = [
     "load",

@@ -1,13 +1,11 @@
 //! Probing a device: every row is there, as text and as JSON, and no file is left.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Ran, Sandbox};
+use crate::common::{Ran, Sandbox};
 use fulgurite::env::{Env, RealEnv};
 use serde_json::Value;
 

@@ -1,8 +1,6 @@
 //! `load` reads back what `export` writes.
 
-mod common;
-
-use common::Sandbox;
+use crate::common::Sandbox;
 
 /// Rows with every byte that a format might mishandle; keys in ascending order.
 fn awkward() -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -1,11 +1,11 @@
 //! A failure is reported in one line, with the right exit code.
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Command;
 
-use common::Sandbox;
+use crate::common::Sandbox;
 
 #[test]
 fn a_bad_row_is_named_by_its_line() {

@@ -1,8 +1,6 @@
 //! A damaged database: readable data is read, and the reports are correct.
 
-mod common;
-
-use common::Sandbox;
+use crate::common::Sandbox;
 
 /// A table with several leaves.
 fn rows(sandbox: &Sandbox) {

@@ -1,14 +1,12 @@
 //! `fulgurite serve`, as a client sees it: kills, signals, and what it refuses.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::Sandbox;
+use crate::common::Sandbox;
 
 /// A running server, and the address that it printed.
 struct Serving {

@@ -1,10 +1,8 @@
 //! What a load leaves behind when it succeeds, fails or is interrupted.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 
-use common::Sandbox;
+use crate::common::Sandbox;
 use serde_json::Value;
 
 fn summary(said: &str) -> Value {

@@ -1,8 +1,6 @@
 //! Each command on a little data.
 
-mod common;
-
-use common::Sandbox;
+use crate::common::Sandbox;
 
 fn elements() -> Sandbox {
     let sandbox = Sandbox::new();
@@ -91,7 +89,7 @@ fn killed_elements() -> Sandbox {
     use std::io::{BufRead, Write};
     let sandbox = Sandbox::new();
     let mut child = sandbox.start(&["load", "--json", "--header", "--format", "tsv", "db", "elements"]);
-    let rows = include_bytes!("../../../examples/elements.tsv");
+    let rows = include_bytes!("../../../../examples/elements.tsv");
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(rows).unwrap();
     stdin.flush().unwrap();

@@ -1,8 +1,6 @@
 //! A database that `export` wrote and `load` read is the same.
 
-mod common;
-
-use common::Sandbox;
+use crate::common::Sandbox;
 use serde_json::Value;
 
 fn objects(text: &str) -> Vec<Value> {

@@ -1,14 +1,12 @@
 //! Commands that read write nothing: on a read-only mount, and beside a process that writes.
 #![expect(clippy::disallowed_methods, reason = "the tests' own files are not the database's")]
 
-mod common;
-
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-use common::Sandbox;
+use crate::common::Sandbox;
 
 const READERS: [&[&str]; 8] = [
     &["get", "db", "t", "key 1"],

@@ -1,11 +1,9 @@
 //! The output on a narrow terminal.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use common::Sandbox;
+use crate::common::Sandbox;
 
 /// Runs the program on a terminal of `columns` columns, made by script(1); `None` without that program.
 fn on_a_terminal(sandbox: &Sandbox, columns: u32, args: &str) -> Option<String> {
