@@ -41,6 +41,11 @@ pub fn node(bytes: &[u8]) {
         }
         NodeKind::Leaf => {
             let leaf = Leaf::decode(bytes.to_vec(), header.table, &fences).expect("as before");
+            if header.is_compact() {
+                assert_eq!(leaf.encode(), bytes);
+            } else {
+                assert_eq!(describe(leaf.encode()).expect("it was encoded"), node);
+            }
             for key in keys {
                 let group = leaf.group(key);
                 assert!(!group.is_empty(), "an entry's key is found");

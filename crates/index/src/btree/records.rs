@@ -3,6 +3,7 @@
 use fulgurite_types::Lsn;
 
 use super::account::{Changed, DiskState, count, count_entries};
+use super::node::compact::WIDENED_BYTES_MAX;
 use super::node::delta;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
@@ -49,14 +50,15 @@ impl Tree {
         if let Some(written) = self.write_delta(leaf, last, pass)? {
             return Ok(Written { due, ..written });
         }
-        let body = leaf.encode();
-        let (bytes, bytes_max) = (body.len(), self.nodes.store.body_bytes_max());
+        // Its record may be much shorter: all versions of a key have that once. But it has to be read again.
+        let bytes = leaf.bytes().len();
+        let bytes_max = self.nodes.store.body_bytes_max().min(WIDENED_BYTES_MAX);
         if bytes > bytes_max {
             // Leaves with more than one key are cut long before.
             let key = leaf.entry(0).key.to_vec();
             return Err(IndexError::LeafTooLong { table: self.nodes.table, key, bytes, bytes_max });
         }
-        Ok(Written { due, ..self.write_whole(NodeKind::Leaf, &body, count_entries(leaf), pass)? })
+        Ok(Written { due, ..self.write_whole(NodeKind::Leaf, &leaf.encode(), count_entries(leaf), pass)? })
     }
 
     fn write_whole(

@@ -37,9 +37,9 @@ impl Tree {
         }
         let _maintenance = self.maintenance.lock();
         let (above, slot, node) = self.slots_to(fences.lower, header.level)?;
-        let (level, node_bytes) = match &node {
-            Node::Leaf(leaf) => (0, leaf.encoded_len()),
-            Node::Inner(inner) => (inner.level(), inner.len()),
+        let level = match &node {
+            Node::Leaf(_) => 0,
+            Node::Inner(inner) => inner.level(),
         };
         slot.remember(&*self.nodes.store);
         let mut disk = slot.disk();
@@ -47,6 +47,10 @@ impl Tree {
         if level != header.level || (slot.lsn() != lsn && disk.full != lsn) {
             return Ok(None);
         }
+        let node_bytes = match &node {
+            Node::Leaf(leaf) => leaf.encoded_len(),
+            Node::Inner(inner) => inner.len(),
+        };
         // The next delta record holds what the one at `lsn` holds, and refers to the same full record. Records are moved
         // where room is scarce.
         let is_delta = disk.full != lsn

@@ -205,3 +205,19 @@ fn a_leaf_that_is_too_long_is_named() {
     assert_eq!(world.tree.dirty_bytes(), 0);
     assert!(world.written(root) == world.rows);
 }
+
+/// All versions of a key share its bytes in the record, which would be short: but the leaf that is read from it would be too long.
+#[test]
+fn a_leaf_that_is_too_long_in_memory_is_refused() {
+    let world = World::new();
+    world.store.body_bytes_max.store(2000, Ordering::Relaxed);
+    let key = [&b"000100"[..], &[0xff; 200]].concat();
+    let versions: Vec<Put> = (2..32).rev().map(|csn| Put::value(csn, [])).collect();
+    let snapshots: Vec<u64> = (2..32).collect();
+    merge(&world.tree, &Batch::from([(key.clone(), versions)]), &rules(32, &snapshots));
+    let refused = world.tree.write_out().unwrap_err();
+    assert!(
+        matches!(&refused, IndexError::LeafTooLong { key: named, bytes, .. } if *named == key && *bytes > 30 * 200),
+        "{refused}"
+    );
+}

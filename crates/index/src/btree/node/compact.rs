@@ -2,12 +2,16 @@
 //! say already, nor the key of the version before, and short numbers. (Inner nodes: [`super::inner`].)
 //!
 //! ```text
-//! entry := flags u8 | [tail length varint] | [payload length varint | age varint | [expiry u64]] | [tail] | payload
+//! heap  := span varint | entry*
+//! entry := flags u8 | [tail length varint] | [payload length varint | step varint | [expiry u64]] | [tail] | payload
 //! ```
+//! CSNs are counted from the oldest of the record on, which is `span` below the newest: so a new version makes no other entry longer, and
+//! what a leaf takes on disk grows by what is written to it at most (INV-SPACE-3).
+//!
 //! WiredTiger and RocksDB leave out what keys share, too, but from one key to the next; here each key stands by itself.
 
 use fulgurite_types::limits::KEY_BYTES_MAX;
-use fulgurite_types::{Csn, DecodeError, Reader, Writer};
+use fulgurite_types::{Csn, DecodeError, Reader, Writer, varint_len};
 
 use super::entry::{self, REMOVED, SAME_KEY, Stamped};
 use super::format::{
@@ -22,14 +26,17 @@ use crate::memory::size_class;
 /// Most entries have so many bytes before their key, or more.
 const SHORT_BYTES: usize = 4;
 
+/// A leaf is seldom longer than its record times this.
+const WIDER_TIMES: usize = 8;
+
 /// The longest node in memory. None that was written is close to it; a damaged record may say that its keys share much.
-pub(super) const WIDENED_BYTES_MAX: usize = 1 << 30;
+pub(crate) const WIDENED_BYTES_MAX: usize = 1 << 30;
 
 /// Appends entries to the body of a record, or counts their bytes.
 pub(super) struct Entries<B> {
     body: B,
     prefix_len: usize,
-    max_csn: Csn,
+    oldest: Csn,
     count: usize,
 }
 
@@ -54,7 +61,7 @@ impl<B: Writer> Entries<B> {
         }
         if mark & REMOVED == 0 {
             body.put_varint(version.payload.len() as u64);
-            body.put_varint(self.max_csn.0 - version.csn.0);
+            body.put_varint(version.csn.0 - self.oldest.0);
             if version.flags & VersionFlags::EXPIRES != 0 {
                 body.put_u64(version.expires_at_ms);
             }
@@ -64,11 +71,31 @@ impl<B: Writer> Entries<B> {
     }
 }
 
-/// The body of a record of about so many bytes with this header, but for its version, the count and the lengths, which follow from the
-/// entries that `push` appends.
+/// The CSNs of the entries of a record.
+#[derive(Clone, Copy)]
+pub(super) struct CsnSpan {
+    pub oldest: Csn,
+    pub newest: Csn,
+}
+
+impl CsnSpan {
+    /// Those of entries with these; (0, 0) if there are none.
+    pub(super) fn of(csns: impl Iterator<Item = Csn>) -> CsnSpan {
+        let spans = csns.map(|csn| CsnSpan { oldest: csn, newest: csn });
+        let both = |a: CsnSpan, b: CsnSpan| CsnSpan {
+            oldest: a.oldest.min(b.oldest),
+            newest: a.newest.max(b.newest),
+        };
+        spans.reduce(both).unwrap_or(CsnSpan { oldest: Csn::ZERO, newest: Csn::ZERO })
+    }
+}
+
+/// The body of a record of about so many bytes with this header, but for its version, the newest CSN, the count and the lengths, which
+/// follow from the entries that `push` appends.
 pub(super) fn encode(
     header: Header,
     fences: &Fences<'_>,
+    csns: CsnSpan,
     about_bytes: usize,
     push: impl FnOnce(&mut Entries<Vec<u8>>),
 ) -> Vec<u8> {
@@ -76,6 +103,7 @@ pub(super) fn encode(
     let header = Header {
         version: COMPACT_VERSION,
         bounded: fences.upper.is_some(),
+        max_csn: csns.newest,
         lower_len: len_u16(fences.lower.len()),
         upper_len: len_u16(upper.len()),
         ..header
@@ -85,8 +113,9 @@ pub(super) fn encode(
     body.put_bytes(fences.lower);
     body.put_bytes(upper);
     let heap_at = body.len();
+    body.put_varint(csns.newest.0 - csns.oldest.0);
     let prefix_len = fence_prefix(fences.lower, fences.upper);
-    let mut entries = Entries { body, prefix_len, max_csn: header.max_csn, count: 0 };
+    let mut entries = Entries { body, prefix_len, oldest: csns.oldest, count: 0 };
     push(&mut entries);
     let Entries { mut body, count, .. } = entries;
     let heap_len = body.len() - heap_at;
@@ -96,13 +125,14 @@ pub(super) fn encode(
 
 /// How many bytes such a body has.
 pub(super) fn encoded_len(
-    max_csn: Csn,
     fences: &Fences<'_>,
+    csns: CsnSpan,
     push: impl FnOnce(&mut Entries<ByteCount>),
 ) -> usize {
-    let before = HEADER_BYTES + fences.lower.len() + fences.upper.unwrap_or_default().len();
+    let fences_bytes = fences.lower.len() + fences.upper.unwrap_or_default().len();
+    let before = HEADER_BYTES + fences_bytes + varint_len(csns.newest.0 - csns.oldest.0);
     let prefix_len = fence_prefix(fences.lower, fences.upper);
-    let mut entries = Entries { body: ByteCount(before), prefix_len, max_csn, count: 0 };
+    let mut entries = Entries { body: ByteCount(before), prefix_len, oldest: csns.oldest, count: 0 };
     push(&mut entries);
     entries.body.0
 }
@@ -124,19 +154,24 @@ pub(super) fn widen(
     let prefix_len = fence_prefix(fences.lower, fences.upper);
     let heap_at = fences_end + count * slot_bytes;
     let about_bytes = heap_at + compact.len() + count * (prefix_len + entry::FIXED_BYTES - SHORT_BYTES);
-    let mut wide = Vec::with_capacity(size_class(about_bytes.min(WIDENED_BYTES_MAX)));
+    // A damaged record may say that it has many entries.
+    let mut wide = Vec::with_capacity(size_class(about_bytes.min(heap_at + WIDER_TIMES * compact.len())));
     wide.extend_from_slice(&body[..fences_end]);
     wide[1] = WIDE_VERSION;
     wide.resize(heap_at, 0);
     let mut reader = Reader::new(compact);
-    let (mut index, mut key) = (0, 0..0);
+    let oldest = oldest_csn(&mut reader, header).map_err(|error| shift(error, fences_end))?;
+    let (mut index, mut key, mut found_oldest) = (0, 0..0, None::<Csn>);
     while !reader.is_empty() {
         let (entry_at, start) = (fences_end + reader.position(), wide.len());
         expect(index < count && start <= WIDENED_BYTES_MAX, "entry count", 12)?;
-        let found = Compact::decode(&mut reader, header.max_csn).map_err(|error| shift(error, fences_end))?;
+        let found = Compact::decode(&mut reader, oldest).map_err(|error| shift(error, fences_end))?;
         let key_len = found.tail.map_or(key.len(), |tail| prefix_len + tail.len());
         expect(key_len <= KEY_BYTES_MAX, "key length", entry_at)?;
         let Compact { flags, csn, expires_at_ms, payload, .. } = found;
+        if flags & REMOVED == 0 {
+            found_oldest = Some(found_oldest.map_or(csn, |oldest| oldest.min(csn)));
+        }
         entry::encode_before_key(&mut wide, key_len, &Stamped { flags, csn, expires_at_ms, payload }, 0);
         let key_at = wide.len();
         match found.tail {
@@ -156,6 +191,7 @@ pub(super) fn widen(
         index += 1;
     }
     expect(index == count, "entry count", 12)?;
+    expect(found_oldest.unwrap_or(header.max_csn) == oldest, "csn span", fences_end)?;
     let heap_len = wide.len() - heap_at;
     format::set_lengths(&mut wide, count, heap_len);
     Ok(wide)
@@ -175,9 +211,10 @@ pub(super) fn as_of_compact(
         return error;
     }
     let (mut reader, mut key_len) = (Reader::new(&body[fences_end..]), 0);
+    let Ok(oldest) = oldest_csn(&mut reader, header) else { return error };
     loop {
         let offset = fences_end + reader.position();
-        let Ok(found) = Compact::decode(&mut reader, header.max_csn) else {
+        let Ok(found) = Compact::decode(&mut reader, oldest) else {
             return DecodeError { offset, ..error };
         };
         key_len = found.tail.map_or(key_len, |tail| prefix_len + tail.len());
@@ -187,6 +224,13 @@ pub(super) fn as_of_compact(
             return DecodeError { offset, ..error };
         }
     }
+}
+
+/// The oldest CSN that a record says it has.
+fn oldest_csn(reader: &mut Reader<'_>, header: &Header) -> Result<Csn, DecodeError> {
+    let start = reader.position();
+    let span = reader.varint("csn span")?;
+    Ok(Csn(header.max_csn.0.checked_sub(span).ok_or(at("csn span", start))?))
 }
 
 /// An entry of a record.
@@ -200,7 +244,7 @@ struct Compact<'a> {
 }
 
 impl<'a> Compact<'a> {
-    fn decode(reader: &mut Reader<'a>, max_csn: Csn) -> Result<Compact<'a>, DecodeError> {
+    fn decode(reader: &mut Reader<'a>, oldest: Csn) -> Result<Compact<'a>, DecodeError> {
         let start = reader.position();
         let flags = reader.u8("entry flags")?;
         let tail_len = match flags & SAME_KEY {
@@ -211,8 +255,8 @@ impl<'a> Compact<'a> {
         let mut payload_len = 0;
         if flags & REMOVED == 0 {
             payload_len = len(reader, u32::MAX as usize, "payload length")?;
-            let age = reader.varint("csn")?;
-            found.csn = Csn(max_csn.0.checked_sub(age).ok_or(at("csn", start))?);
+            let step = reader.varint("csn")?;
+            found.csn = Csn(oldest.0.checked_add(step).ok_or(at("csn", start))?);
             if flags & VersionFlags::EXPIRES != 0 {
                 found.expires_at_ms = reader.u64("expiry")?;
             }
@@ -284,7 +328,7 @@ mod tests {
             let rows = rows.iter().map(|(tail, versions)| (key(tail), newest_first(versions))).collect();
             let leaf = leaf(&rows, &fences);
             let body = leaf.encode();
-            prop_assert!(body.len() <= leaf.bytes().len(), "a record is no longer than its leaf");
+            prop_assert!(body.len() <= leaf.bytes().len() + 10, "a record is no longer than its leaf and a span");
             let again = Leaf::decode(body.clone(), TABLE, &fences).unwrap();
             prop_assert_eq!(again.bytes(), leaf.bytes());
             prop_assert_eq!(again.may_be_pruned(), leaf.may_be_pruned());
@@ -322,18 +366,18 @@ mod tests {
         let rows = [(b"ka".to_vec(), vec![version(3), version(2)]), (b"kb".to_vec(), vec![version(9)])];
         let body = leaf(&BTreeMap::from(rows), &fences).encode();
         let heap_at = HEADER_BYTES + 4;
-        assert_eq!(body[heap_at..], *b"\0\x01\x05\x06avalue\x80\x05\x07value\0\x01\x05\0bvalue");
+        assert_eq!(body[heap_at..], *b"\x07\0\x01\x05\x01avalue\x80\x05\0value\0\x01\x05\x07bvalue");
         let refused = |at: usize, byte: u8| {
             let mut damaged = body.clone();
             damaged[heap_at + at] = byte;
             let error = Leaf::decode(damaged, TABLE, &fences).expect_err("it is damaged");
             (error.field, error.offset - heap_at)
         };
-        assert_eq!(refused(0, 0x20), ("entry flags", 0), "there is no such flag");
-        assert_eq!(refused(3, 10), ("csn", 0), "it is older than any");
-        assert_eq!(refused(3, 7), ("order of versions", 10));
-        assert_eq!(refused(4, b'b'), ("order of keys", 18));
-        assert_eq!(refused(4, b'c'), ("key", 0));
+        assert_eq!(refused(1, 0x20), ("entry flags", 1), "there is no such flag");
+        assert_eq!(refused(0, 10), ("csn span", 0), "it is below 0");
+        assert_eq!(refused(4, 0), ("order of versions", 11));
+        assert_eq!(refused(5, b'b'), ("order of keys", 19));
+        assert_eq!(refused(5, b'c'), ("key", 1));
         let mut shorter = body.clone();
         shorter[12] = 2;
         assert_eq!(Leaf::decode(shorter, TABLE, &fences).unwrap_err().field, "entry count");

@@ -2,7 +2,7 @@
 
 use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
 
-use super::compact;
+use super::compact::{self, CsnSpan};
 use super::entry::{Entry, REMOVED, SAME_KEY, Stamped};
 use super::format::{self, COMPACT_VERSION, Fences, Header, at, expect, fence_prefix};
 use super::leaf::{DeltaOrigin, Leaf, Origin};
@@ -20,7 +20,7 @@ pub(crate) struct EncodedDelta {
 /// Encodes a delta record with the current versions of `keys`, which ascend.
 pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: &[u8]) -> EncodedDelta {
     let groups = || keys_iter(keys).map(|key| (key, leaf.group(key)));
-    let max_csn = groups().flat_map(|(_, group)| group).map(|index| leaf.entry(index).csn).max();
+    let csns = CsnSpan::of(groups().flat_map(|(_, group)| group).map(|index| leaf.entry(index).csn));
     let header = Header {
         kind: NodeKind::LeafDelta,
         version: COMPACT_VERSION,
@@ -30,14 +30,14 @@ pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: 
         has_dues: false,
         table,
         count: 0,
-        max_csn: max_csn.unwrap_or(Csn::ZERO),
+        max_csn: csns.newest,
         extra: full.0,
         lower_len: 0,
         upper_len: 0,
         heap_len: 0,
     };
     let mut count = 0;
-    let body = compact::encode(header, &leaf.fences(), 2 * keys.len(), |entries| {
+    let body = compact::encode(header, &leaf.fences(), csns, 2 * keys.len(), |entries| {
         for (key, group) in groups() {
             count += group.len().max(1);
             if group.is_empty() {

@@ -102,9 +102,10 @@ pub(super) fn encode_before_key(out: &mut Vec<u8>, key_len: usize, version: &Sta
     fixed[1..3].copy_from_slice(&len_u16(key_len).to_le_bytes());
     fixed[3..7].copy_from_slice(&len_u32(version.payload.len()).to_le_bytes());
     fixed[7..].copy_from_slice(&version.csn.0.to_le_bytes());
-    out.reserve(FIXED_BYTES + 8 + key_len + version.payload.len());
+    let expires = version.flags & VersionFlags::EXPIRES != 0;
+    out.reserve(FIXED_BYTES + if expires { 8 } else { 0 } + key_len + version.payload.len());
     out.put_bytes(&fixed);
-    if version.flags & VersionFlags::EXPIRES != 0 {
+    if expires {
         out.put_u64(version.expires_at_ms);
     }
 }

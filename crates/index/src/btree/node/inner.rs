@@ -327,7 +327,9 @@ fn widen(
     let upper = fences.upper.map(|upper| &upper[prefix_len..]);
     let children_at = compact_at + (count - 1) * SLOT_BYTES;
     let heap_at = children_at + count * CHILD_BYTES;
-    let mut wide = Vec::with_capacity(heap_at + compact.len());
+    // Where a separator has its child's LSN on disk, and one byte for its length, it has the prefix here, and two.
+    let separators = compact.len() - count * CHILD_BYTES + (count - 1) * (prefix_len + 1);
+    let mut wide = Vec::with_capacity((heap_at + separators).min(WIDENED_BYTES_MAX));
     wide.extend_from_slice(&body[..compact_at]);
     wide[1] = WIDE_VERSION;
     wide.resize(heap_at, 0);

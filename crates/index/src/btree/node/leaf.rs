@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, Writer};
 
-use super::compact;
+use super::compact::{self, CsnSpan};
 use super::entry::{Entry, PRUNABLE_FLAGS, SAME_KEY};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, fence_prefix, len_u16, len_u32};
 use super::search::{self, SlotBytes};
@@ -200,12 +200,18 @@ impl Leaf {
     /// The body of its full record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let header = Header::decode(&self.bytes).expect("`build` encoded it, or it was validated");
-        compact::encode(header, &self.fences(), self.bytes.len(), |entries| self.push_to(entries))
+        compact::encode(header, &self.fences(), self.csns(), self.bytes.len(), |entries| {
+            self.push_to(entries);
+        })
     }
 
     /// How many bytes that has.
     pub(crate) fn encoded_len(&self) -> usize {
-        compact::encoded_len(self.max_csn, &self.fences(), |entries| self.push_to(entries))
+        compact::encoded_len(&self.fences(), self.csns(), |entries| self.push_to(entries))
+    }
+
+    fn csns(&self) -> CsnSpan {
+        CsnSpan::of((0..self.count()).map(|index| self.peek(index).0))
     }
 
     fn push_to<B: Writer>(&self, entries: &mut compact::Entries<B>) {

@@ -1,6 +1,6 @@
 //! The nodes of a tree, in memory and on disk.
 
-mod compact;
+pub(crate) mod compact;
 pub(crate) mod delta;
 pub(crate) mod entry;
 pub(crate) mod format;
