@@ -78,6 +78,8 @@ const YIELD_BYTES: u64 = 64 << 10;
 
 /// How long the segments may be, in percent of their live bytes. A little below the 1.3 that are promised: bytes that become dead until the next checkpoint ends come on top.
 const GOAL_PERCENT: u64 = 126;
+/// So much less where nodes are moved alone: they are written with the others, and no victim is free before the end of the checkpoint.
+const GOAL_LESS_FOR_NODES: u64 = 4;
 
 /// Bytes of a value in a victim.
 struct ValueAt<'b> {
@@ -150,7 +152,8 @@ impl Checkpointer {
         let stuck = all - segments.len();
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
         let allowance = slack.max(MOVED_GROWTH * at.grown).max(live_bytes / MOVED_SHARE);
-        let victims = victims(segments, &Goal { percent: GOAL_PERCENT, slack }, allowance, room_bytes / 2);
+        let percent = GOAL_PERCENT - GOAL_LESS_FOR_NODES * (100 - self.copied_percent) / 100;
+        let victims = victims(segments, &Goal { percent, slack }, allowance, room_bytes / 2);
         tracing::debug!(
             bytes,
             live = all_live,
