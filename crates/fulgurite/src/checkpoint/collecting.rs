@@ -58,7 +58,8 @@ const SLACK_BYTES_MAX: u64 = 8 << 20;
 
 /// One checkpoint moves so many times at most what the log has grown since the last one began, ...
 const MOVED_GROWTH: u64 = 2;
-/// ... or this part of all live bytes. The copies take space beside the victims until the checkpoint has ended.
+/// ... or this part of all live bytes, or what evictions have written meanwhile: of rows that are short, and in no order, ten times the log.
+/// The copies take space beside the victims until the checkpoint has ended.
 const MOVED_SHARE: u64 = 48;
 
 /// For a caller that waits, this one.
@@ -151,7 +152,8 @@ impl Checkpointer {
         segments.retain(|segment| !self.stuck.holds(segment));
         let stuck = all - segments.len();
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
-        let allowance = slack.max(MOVED_GROWTH * at.grown).max(live_bytes / MOVED_SHARE);
+        let evicted = self.node_bytes() - self.nodes_covered;
+        let allowance = slack.max(MOVED_GROWTH * at.grown).max(evicted).max(live_bytes / MOVED_SHARE);
         let percent = GOAL_PERCENT - GOAL_LESS_FOR_NODES * (100 - self.copied_percent) / 100;
         let victims = victims(segments, &Goal { percent, slack }, allowance, room_bytes / 2);
         tracing::debug!(

@@ -11,7 +11,8 @@
 //!
 //! No commit is slowed while no checkpoint runs. One that has to leave more garbage, because nothing can be moved, slows commits no
 //! longer than it runs. What slowing commits would not make less is excused: the excess of a large transaction, which would slow those of
-//! others, and the records of nodes that the checkpoint itself writes.
+//! others, and the records of nodes that the checkpoint itself writes, or evictions beside it. (For these commits should be slowed:
+//! `docs/checkpoints.md` has what they take in the first wave after a load.)
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
