@@ -79,8 +79,8 @@ const YIELD_BYTES: u64 = 64 << 10;
 
 /// How long the segments may be, in percent of their live bytes. A little below the 1.3 that are promised: bytes that become dead until the next checkpoint ends come on top.
 const GOAL_PERCENT: u64 = 126;
-/// So much less where nodes are moved alone: they are written with the others, and no victim is free before the end of the checkpoint.
-const GOAL_LESS_FOR_NODES: u64 = 4;
+/// The same as long as nodes alone were moved: they are written with the others, and no victim is free before the end of the checkpoint.
+const NODES_GOAL_PERCENT: u64 = 122;
 
 /// Bytes of a value in a victim.
 struct ValueAt<'b> {
@@ -154,7 +154,7 @@ impl Checkpointer {
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
         let evicted = self.node_bytes() - self.nodes_covered;
         let allowance = slack.max(MOVED_GROWTH * at.grown).max(evicted).max(live_bytes / MOVED_SHARE);
-        let percent = GOAL_PERCENT - GOAL_LESS_FOR_NODES * (100 - self.copied_percent) / 100;
+        let percent = if self.has_copied { GOAL_PERCENT } else { NODES_GOAL_PERCENT };
         let victims = victims(segments, &Goal { percent, slack }, allowance, room_bytes / 2);
         tracing::debug!(
             bytes,

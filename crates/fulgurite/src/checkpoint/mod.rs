@@ -96,6 +96,8 @@ pub(crate) struct Checkpointer {
     to_copy: Cell<u64>,
     /// How many of a hundred bytes that the last collection moved were copied so: the rest were nodes.
     copied_percent: u64,
+    /// Whether a collection of this life has copied a value.
+    has_copied: bool,
     /// Bytes of the segments with live bytes, at the last checkpoint.
     collectable_bytes: u64,
     /// Where the collection counts its memory.
@@ -196,6 +198,7 @@ impl Checkpointer {
             tried: Vec::new(),
             to_copy: Cell::new(0),
             copied_percent: 100,
+            has_copied: false,
             collectable_bytes: u64::MAX,
             memory: None,
             chunks_covered: 0,
@@ -505,6 +508,7 @@ impl Checkpointer {
             self.to_copy.set(0);
             self.collects = moved.bytes > 0;
             self.copied_percent = moved.copied_percent().unwrap_or(self.copied_percent);
+            self.has_copied |= moved.copied > 0;
             self.tried.extend(&victims[..moved.tried]);
         }
         let leaving = self.find_leaving(&at.bulk);
