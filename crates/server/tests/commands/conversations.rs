@@ -3,19 +3,6 @@
 use crate::support::*;
 use fulgurite_server::Dispatch;
 
-/// Runs a conversation with each way to run commands.
-fn talk(conversation: &[(&str, &str)]) {
-    for dispatch in Dispatch::ALL {
-        let mut config = config();
-        config.dispatch = dispatch;
-        let (_, _, server) = serve(config);
-        let mut client = Client::connect(&server);
-        for (command, expected) in conversation {
-            assert_eq!(client.ask(command), *expected, "{dispatch:?}: {command}");
-        }
-    }
-}
-
 #[test]
 fn strings_are_set_and_read() {
     talk(&[

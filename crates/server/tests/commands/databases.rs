@@ -10,17 +10,9 @@ use fulgurite::env::sim::CrashKind;
 use fulgurite_resp::Reply;
 use fulgurite_server::{Dispatch, Server};
 
-const WAYS: [Dispatch; 3] = Dispatch::ALL;
-
-fn serve_by(dispatch: Dispatch) -> (std::sync::Arc<fulgurite::env::SimEnv>, fulgurite::Database, Server) {
-    let mut config = config();
-    (config.dispatch, config.io_threads) = (dispatch, 2);
-    serve(config)
-}
-
 #[test]
 fn databases_are_flushed_and_swapped() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let mut client = Client::connect(&server);
         for (command, expected) in [
@@ -56,7 +48,7 @@ fn databases_are_flushed_and_swapped() {
 
 #[test]
 fn a_flush_in_exec_is_one_with_the_other_commands() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (env, db, server) = serve_by(dispatch);
         let mut client = Client::connect(&server);
         assert_eq!(client.ask("MSET a 1 b 1"), "OK");
@@ -90,7 +82,7 @@ fn a_flush_in_exec_is_one_with_the_other_commands() {
 
 #[test]
 fn a_watched_key_that_was_flushed_or_swapped_discards_the_transaction() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         for (before, changes, expected) in [
@@ -255,7 +247,7 @@ fn scan(client: &mut Client, command: &str) -> (String, Vec<String>) {
 /// Every key and field that is there from beginning to end is returned, whatever others do meanwhile.
 #[test]
 fn scans_return_what_stays() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         for n in 0..500 {

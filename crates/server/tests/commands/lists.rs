@@ -11,21 +11,6 @@ use fulgurite_resp::Reply;
 use fulgurite_server::{Dispatch, Server};
 use parking_lot::Mutex;
 
-const WAYS: [Dispatch; 3] = Dispatch::ALL;
-
-/// Runs a conversation with each way to run commands.
-fn talk(conversation: &[(&str, &str)]) {
-    for dispatch in WAYS {
-        let mut config = config();
-        config.dispatch = dispatch;
-        let (_, _, server) = serve(config);
-        let mut client = Client::connect(&server);
-        for (command, expected) in conversation {
-            assert_eq!(client.ask(command), *expected, "{dispatch:?}: {command}");
-        }
-    }
-}
-
 /// The elements of a list.
 fn range(client: &mut Client, key: &str) -> Vec<String> {
     client.send_command(&format!("LRANGE {key} 0 -1"));
@@ -105,7 +90,7 @@ fn replies_have_the_shapes_of_both_protocols() {
 /// alone in the end.
 #[test]
 fn long_lists_are_those_of_a_model() {
-    for (round, dispatch) in WAYS.into_iter().enumerate() {
+    for (round, dispatch) in Dispatch::ALL.into_iter().enumerate() {
         let mut config = config();
         config.dispatch = dispatch;
         let (_, db, server) = serve(config);
@@ -198,7 +183,7 @@ fn long_lists_are_those_of_a_model() {
 
 #[test]
 fn long_lists_are_sorted() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let mut config = config();
         config.dispatch = dispatch;
         let (_, _, server) = serve(config);
@@ -247,7 +232,7 @@ fn long_lists_are_sorted() {
 
 #[test]
 fn transactions_change_lists_as_a_whole() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let mut config = config();
         config.dispatch = dispatch;
         let (_, _, server) = serve(config);
@@ -410,7 +395,7 @@ fn queues_survive_a_power_cut() {
     for round in 0..8_u64 {
         let mut config = config();
         config.io_threads = 1 + round as usize % 2;
-        config.dispatch = WAYS[usize::from(round % 4 == 3)];
+        config.dispatch = Dispatch::ALL[usize::from(round % 4 == 3)];
         let (env, db, server) = serve(config);
         let progress = Mutex::new(Progress::default());
         let stops = AtomicBool::new(false);

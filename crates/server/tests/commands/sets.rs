@@ -11,15 +11,7 @@ use fulgurite::env::sim::CrashKind;
 use fulgurite_resp::Reply;
 use fulgurite_server::{Dispatch, Server};
 
-const WAYS: [Dispatch; 3] = Dispatch::ALL;
-
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-
-fn serve_by(dispatch: Dispatch) -> (std::sync::Arc<fulgurite::env::SimEnv>, fulgurite::Database, Server) {
-    let mut config = config();
-    (config.dispatch, config.io_threads) = (dispatch, 2);
-    serve(config)
-}
 
 fn talk(client: &mut Client, conversation: &[(&str, &str)]) {
     for (command, expected) in conversation {
@@ -77,7 +69,7 @@ fn handed_on_for_size(client: &mut Client) -> u64 {
 
 #[test]
 fn replies_have_the_shapes_of_resp3() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let mut client = Client::connect(&server);
         client.send_command("HELLO 3");
@@ -156,7 +148,7 @@ fn members_have_a_longest_name_and_sets_none_that_is_longer() {
 /// Sets of more rows than an I/O thread reads, against sets of the standard library.
 #[test]
 fn large_sets_are_combined_on_workers() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let mut client = Client::connect(&server);
         let numbers = |range: std::ops::Range<u32>, step: usize| -> BTreeSet<String> {
@@ -218,7 +210,7 @@ fn large_sets_are_combined_on_workers() {
 
 #[test]
 fn exec_runs_set_commands_as_one() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let mut client = Client::connect(&server);
         add(&mut client, "large", &(0..2_000).map(|number| number.to_string()).collect());
@@ -253,7 +245,7 @@ fn exec_runs_set_commands_as_one() {
 
 #[test]
 fn watches_see_what_changes_a_set_and_nothing_else() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         for (write, discards) in [
@@ -290,7 +282,7 @@ fn watches_see_what_changes_a_set_and_nothing_else() {
 
 #[test]
 fn sets_expire_as_wholes_and_keep_their_expiry() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (env, _, server) = serve_by(dispatch);
         let mut client = Client::connect(&server);
         talk(
@@ -337,7 +329,7 @@ fn sets_expire_as_wholes_and_keep_their_expiry() {
 /// Each member that stays is returned, whatever is added and removed between two calls.
 #[test]
 fn a_scan_returns_what_stays_while_others_write() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         let stay: BTreeSet<String> = (0..1_500).map(|number| format!("stays:{number}")).collect();
@@ -453,7 +445,8 @@ fn members_of_large_sets_are_chosen_about_uniformly() {
 /// A member that is moved to and fro is in one of two sets for every reader, of small sets as of large ones.
 #[test]
 fn several_sets_are_read_at_one_commit() {
-    for (dispatch, members) in WAYS.into_iter().flat_map(|dispatch| [(dispatch, 5), (dispatch, 701)]) {
+    for (dispatch, members) in Dispatch::ALL.into_iter().flat_map(|dispatch| [(dispatch, 5), (dispatch, 701)])
+    {
         let (_, _, server) = serve_by(dispatch);
         let (mut client, stops) = (Client::connect(&server), AtomicBool::new(false));
         add(&mut client, "a", &(0..members).map(|number| number.to_string()).collect());
@@ -501,7 +494,7 @@ fn run_rounds(server: &Server, rounds: usize, round: impl Fn(&mut Client, usize,
 #[test]
 fn transactions_that_read_a_set_and_write_another_are_serializable() {
     const ROUNDS: usize = 200;
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         run_rounds(&server, ROUNDS, |client, number, round| {
             let own = ["a", "b"][number];
@@ -531,7 +524,7 @@ fn transactions_that_read_a_set_and_write_another_are_serializable() {
 #[test]
 fn what_depends_on_a_watched_set_is_serializable() {
     const ROUNDS: usize = 200;
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         run_rounds(&server, ROUNDS, |client, number, round| {
             let (own, other) = (format!("{number}:{round}"), format!("{}:{round}", 1 - number));

@@ -7,24 +7,6 @@ use crate::support::*;
 use fulgurite::env::sim::CrashKind;
 use fulgurite_server::{Dispatch, Server};
 
-const WAYS: [Dispatch; 3] = Dispatch::ALL;
-
-fn serve_by(dispatch: Dispatch) -> (std::sync::Arc<fulgurite::env::SimEnv>, fulgurite::Database, Server) {
-    let mut config = config();
-    (config.dispatch, config.io_threads) = (dispatch, 2);
-    serve(config)
-}
-
-fn talk(conversation: &[(&str, &str)]) {
-    for dispatch in WAYS {
-        let (_, _, server) = serve_by(dispatch);
-        let mut client = Client::connect(&server);
-        for (command, expected) in conversation {
-            assert_eq!(client.ask(command), *expected, "{dispatch:?}: {command}");
-        }
-    }
-}
-
 #[test]
 fn queued_commands_run_as_one() {
     talk(&[
@@ -61,7 +43,7 @@ fn queued_commands_run_as_one() {
 #[test]
 fn errors_of_single_commands_undo_those_alone() {
     let long = "k".repeat(70_000);
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (_, _, server) = serve_by(dispatch);
         let mut client = Client::connect(&server);
         for (command, expected) in [
@@ -111,7 +93,7 @@ fn what_is_not_well_formed_discards_the_transaction() {
 
 #[test]
 fn a_watched_key_that_is_written_discards_the_transaction() {
-    for dispatch in WAYS {
+    for dispatch in Dispatch::ALL {
         let (env, _, server) = serve_by(dispatch);
         let (mut client, mut other) = (Client::connect(&server), Client::connect(&server));
         let exec = |client: &mut Client| {
@@ -165,7 +147,7 @@ fn a_watched_key_that_is_written_discards_the_transaction() {
 fn transactions_are_serializable_and_survive_as_wholes() {
     const ACCOUNTS: usize = 5;
     for round in 0..6 {
-        let (env, db, server) = serve_by(WAYS[round % 2]);
+        let (env, db, server) = serve_by(Dispatch::ALL[round % 2]);
         let mut client = Client::connect(&server);
         let names: Vec<String> = (0..ACCOUNTS).map(|n| format!("account{n}")).collect();
         names.iter().for_each(|name| assert_eq!(client.ask(&format!("SET {name} 1000")), "OK"));

@@ -6,20 +6,7 @@ use std::time::Duration;
 
 use crate::support::*;
 use fulgurite::env::sim::CrashKind;
-use fulgurite_server::{Dispatch, Server};
-
-/// Runs a conversation with each way to run commands.
-fn talk(conversation: &[(&str, &str)]) {
-    for dispatch in Dispatch::ALL {
-        let mut config = config();
-        config.dispatch = dispatch;
-        let (_, _, server) = serve(config);
-        let mut client = Client::connect(&server);
-        for (command, expected) in conversation {
-            assert_eq!(client.ask(command), *expected, "{dispatch:?}: {command}");
-        }
-    }
-}
+use fulgurite_server::Server;
 
 #[test]
 fn members_have_scores_and_ranks() {

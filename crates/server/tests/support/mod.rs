@@ -11,7 +11,7 @@ use std::time::Duration;
 use fulgurite::env::SimEnv;
 use fulgurite::{Database, Options};
 use fulgurite_resp::{Reply, encode_command, parse_reply};
-use fulgurite_server::{Config, Server};
+use fulgurite_server::{Config, Dispatch, Server};
 
 /// How long a test waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,6 +29,24 @@ pub fn serve(config: Config) -> (Arc<SimEnv>, Database, Server) {
     let db = open(&env);
     let server = Server::start(db.clone(), config).unwrap();
     (env, db, server)
+}
+
+/// One with two I/O threads that runs commands in this way.
+pub fn serve_by(dispatch: Dispatch) -> (Arc<SimEnv>, Database, Server) {
+    let mut config = config();
+    (config.dispatch, config.io_threads) = (dispatch, 2);
+    serve(config)
+}
+
+/// Runs a conversation with each way to run commands.
+pub fn talk(conversation: &[(&str, &str)]) {
+    for dispatch in Dispatch::ALL {
+        let (_, _, server) = serve_by(dispatch);
+        let mut client = Client::connect(&server);
+        for (command, expected) in conversation {
+            assert_eq!(client.ask(command), *expected, "{dispatch:?}: {command}");
+        }
+    }
 }
 
 pub fn open(env: &Arc<SimEnv>) -> Database {

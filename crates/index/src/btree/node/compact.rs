@@ -203,9 +203,10 @@ pub(super) fn as_of_compact(
     body: &[u8],
     header: &Header,
     fences_end: usize,
-    prefix_len: usize,
+    fences: &Fences<'_>,
     slot_bytes: usize,
 ) -> DecodeError {
+    let prefix_len = fence_prefix(fences.lower, fences.upper);
     let mut wide_at = fences_end + header.count as usize * slot_bytes;
     if error.offset < wide_at {
         return error;

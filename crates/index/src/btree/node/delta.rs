@@ -4,7 +4,7 @@ use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
 
 use super::compact::{self, CsnSpan};
 use super::entry::{Entry, REMOVED, SAME_KEY, Stamped};
-use super::format::{self, COMPACT_VERSION, Fences, Header, at, expect, fence_prefix};
+use super::format::{self, COMPACT_VERSION, Fences, Header, at, expect};
 use super::leaf::{DeltaOrigin, Leaf, Origin};
 use super::leaf_check::{Order, check_length, shift};
 use super::leaf_writer::{Fill, LeafWriter};
@@ -75,9 +75,8 @@ impl LeafDelta {
         let len = bytes.len();
         if header.is_compact() {
             let wide = compact::widen(&bytes, &header, fences_end, fences, 0)?;
-            let prefix_len = fence_prefix(fences.lower, fences.upper);
             return LeafDelta::check(wide, len, fences_end, fences)
-                .map_err(|error| compact::as_of_compact(error, &bytes, &header, fences_end, prefix_len, 0));
+                .map_err(|error| compact::as_of_compact(error, &bytes, &header, fences_end, fences, 0));
         }
         LeafDelta::check(bytes, len, fences_end, fences)
     }

@@ -17,9 +17,8 @@ impl Leaf {
         expect(header.extra == 0, "full record", 24)?;
         if header.is_compact() {
             let wide = compact::widen(&bytes, &header, slots_at, fences, SLOT_BYTES)?;
-            let prefix_len = fence_prefix(fences.lower, fences.upper);
             return Leaf::check(wide, slots_at, fences).map_err(|error| {
-                compact::as_of_compact(error, &bytes, &header, slots_at, prefix_len, SLOT_BYTES)
+                compact::as_of_compact(error, &bytes, &header, slots_at, fences, SLOT_BYTES)
             });
         }
         Leaf::check(bytes, slots_at, fences)
