@@ -73,7 +73,6 @@ pub(crate) struct Memory {
     evicted_values: AtomicU64,
     evicted_bytes: AtomicU64,
     written_leaves: AtomicU64,
-    written_bytes: AtomicU64,
     env: Arc<dyn Env>,
 }
 
@@ -134,7 +133,6 @@ impl Memory {
             evicted_values: AtomicU64::new(0),
             evicted_bytes: AtomicU64::new(0),
             written_leaves: AtomicU64::new(0),
-            written_bytes: AtomicU64::new(0),
             env,
         }
     }
@@ -192,7 +190,7 @@ impl Memory {
             evicted_values: evicted_values.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),
             leaves_written_to_evict: self.written_leaves.load(Relaxed),
-            bytes_written_to_evict: self.written_bytes.load(Relaxed),
+            bytes_written_to_evict: index.bytes_written_to_evict(),
             node_loads: index.node_loads(),
             waits: index.waits(),
             ..MemoryStats::default()
@@ -203,7 +201,6 @@ impl Memory {
         self.evicted_nodes.fetch_add(evicted.nodes, Relaxed);
         self.evicted_bytes.fetch_add(evicted.bytes as u64, Relaxed);
         self.written_leaves.fetch_add(evicted.written_leaves, Relaxed);
-        self.written_bytes.fetch_add(evicted.written_bytes, Relaxed);
     }
 }
 

@@ -289,6 +289,12 @@ pub trait Base: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// The changes of segments' live bytes that no report has named yet: of records that eviction wrote, and of those that were moved. They are booked as those
+    /// of [`Base::write_some`], by the caller that writes the tree out.
+    fn take_changes(&self) -> Vec<AccountChange> {
+        Vec::new()
+    }
+
     /// Takes the steps that are left, writes what merges made since, bottom-up, and reports the root's LSN. Merges and
     /// readers do not wait for its writes. After an error the next pass writes what this one did not.
     fn finish_write_out(&self, pass: WriteOut) -> Result<WriteOutReport, IndexError>;

@@ -20,6 +20,6 @@ pub use base::{
 };
 pub use memory::{IndexMemory, TableCharge, size_class};
 pub use node_loads::{LoadFor, MemoryWaits, NodeLoads};
-pub use pass::{Evicted, EvictionStep, WriteOut, WriteOutReport};
+pub use pass::{Evicted, EvictionStep, MovedNodes, WriteOut, WriteOutReport};
 pub use value_bytes::ValueBytes;
 pub use version::{Extent, Held, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -75,6 +75,8 @@ pub struct IndexMemory {
     now_s: AtomicU32,
     /// The tables whose trees may have something to evict ([`crate::btree`]).
     evictable: Mutex<BTreeSet<TableId>>,
+    /// Bytes of the records that eviction has written.
+    evicted_bytes: AtomicU64,
     counters: LoadCounters,
     budget: Budget,
 }
@@ -391,6 +393,15 @@ impl IndexMemory {
             naps += u32::from(nap.timed_out());
         }
         self.counters.waited(cause, now_ns().saturating_sub(start_ns));
+    }
+
+    /// The bytes of records that eviction has written, so that it could drop the nodes.
+    pub fn bytes_written_to_evict(&self) -> u64 {
+        self.evicted_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_written_to_evict(&self, bytes: u64) {
+        self.evicted_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The waits for memory.

@@ -126,6 +126,15 @@ impl EvictionStep {
     };
 }
 
+/// The nodes that were moved out of segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MovedNodes {
+    /// About the bytes of the records of live nodes: those that were copied, and those that the next write-out will write.
+    pub bytes: u64,
+    /// Of these: of records that were copied.
+    pub copied: u64,
+}
+
 /// What one step of eviction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
@@ -139,8 +148,6 @@ pub struct Evicted {
     pub written_leaves: u64,
     /// How many dirty inner nodes were written.
     pub written_inner_nodes: u64,
-    /// The bytes of the records of both.
-    pub written_bytes: u64,
     /// Whether the clock came to the end of the tree: the next step begins with its first leaf.
     pub is_round_over: bool,
 }

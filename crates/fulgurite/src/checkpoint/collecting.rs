@@ -37,7 +37,7 @@ use crate::body::{KIND_COMMIT, Op, Ops};
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::memory_charge::MemoryCharge;
-use crate::space::cleaning::{Goal, Sparse, victims};
+use crate::space::cleaning::{Goal, Sparse, Victims, victims};
 use crate::{Error, Result};
 
 /// A victim whose live bytes could not all be moved is left alone until half of them are dead.
@@ -58,9 +58,11 @@ const SLACK_BYTES_MAX: u64 = 8 << 20;
 
 /// One checkpoint moves so many times at most what the log has grown since the last one began, ...
 const MOVED_GROWTH: u64 = 2;
-/// ... or this part of all live bytes, or what evictions have written meanwhile: of rows that are short, and in no order, ten times the log.
-/// The copies take space beside the victims until the checkpoint has ended.
+/// ... or this part of all live bytes, ...
 const MOVED_SHARE: u64 = 48;
+/// ... or what evictions have written meanwhile, of short rows in no order ten times the log, up to this one. The copies take space beside
+/// the victims until the checkpoint has ended: if more is to be moved, another one follows at once.
+const MOVED_EVICTED_SHARE: u64 = 16;
 
 /// For a caller that waits, this one.
 const MOVED_SHARE_WAITED: u64 = 16;
@@ -82,6 +84,11 @@ const GOAL_PERCENT: u64 = 126;
 /// The same as long as nodes alone were moved: they are written with the others, and no victim is free before the end of the checkpoint.
 const NODES_GOAL_PERCENT: u64 = 122;
 
+/// So many records of nodes, ...
+const NODES_MAX: usize = 64;
+/// ... or so many bytes of them, are looked at together: the lock of a tree is taken twice for them, and held while they are looked up.
+const NODES_BYTES: usize = 256 << 10;
+
 /// Bytes of a value in a victim.
 struct ValueAt<'b> {
     table: TableId,
@@ -90,6 +97,27 @@ struct ValueAt<'b> {
     bytes: &'b [u8],
     /// It was moved to where it is.
     was_moved: bool,
+}
+
+/// The records of nodes of a victim that are looked at together, by table.
+#[derive(Default)]
+struct Nodes<'b> {
+    records: BTreeMap<TableId, Vec<(Lsn, &'b [u8])>>,
+    count: usize,
+    bytes: usize,
+}
+
+impl<'b> Nodes<'b> {
+    fn add(&mut self, lsn: Lsn, body: &'b [u8]) {
+        let Ok(table) = table_of_node(body) else { return };
+        self.records.entry(table).or_default().push((lsn, body));
+        self.count += 1;
+        self.bytes += body.len();
+    }
+
+    fn are_enough(&self) -> bool {
+        self.count >= NODES_MAX || self.bytes >= NODES_BYTES
+    }
 }
 
 /// The collection of one checkpoint.
@@ -124,8 +152,9 @@ impl Moved {
 
 impl Checkpointer {
     /// The segments whose live bytes this checkpoint moves. While nothing is committed, none once the segments with live bytes
-    /// take no less than at the checkpoint before: moving a few nodes writes those above them, too, and might go on for ever.
-    pub(super) fn choose_victims(&mut self, at: &Boundary) -> Vec<u32> {
+    /// take no less than `before`, at the checkpoint before: moving a few nodes writes those above them, too, and might go on for ever.
+    pub(super) fn choose_victims(&mut self, at: &Boundary, before: u64) -> Vec<u32> {
+        self.leaves_victims = false;
         let Shared { room, space, .. } = &self.shared;
         if room.must_stay_empty() || !(self.shared.options.collect || self.goal.is_some()) {
             return Vec::new();
@@ -136,14 +165,10 @@ impl Checkpointer {
         let live_bytes = space.accounts.bytes_now();
         drop(space);
         let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
-        let before = std::mem::replace(&mut self.collectable_bytes, bytes);
+        self.collectable_bytes = bytes;
         if let Some(percent) = self.goal {
-            return victims(
-                segments,
-                &Goal { percent, slack: 0 },
-                live_bytes / MOVED_SHARE_WAITED,
-                room_bytes / 2,
-            );
+            let allowance = live_bytes / MOVED_SHARE_WAITED;
+            return victims(segments, &Goal { percent, slack: 0 }, allowance, room_bytes / 2).chosen;
         }
         if at.grown == 0 && bytes >= before {
             return Vec::new();
@@ -152,10 +177,18 @@ impl Checkpointer {
         segments.retain(|segment| !self.stuck.holds(segment));
         let stuck = all - segments.len();
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
-        let evicted = self.node_bytes() - self.nodes_covered;
+        let evicted = self.shared.tables.memory().bytes_written_to_evict() - self.evicted_before;
+        let evicted = evicted.min(live_bytes / MOVED_EVICTED_SHARE);
         let allowance = slack.max(MOVED_GROWTH * at.grown).max(evicted).max(live_bytes / MOVED_SHARE);
-        let percent = if self.has_copied { GOAL_PERCENT } else { NODES_GOAL_PERCENT };
-        let victims = victims(segments, &Goal { percent, slack }, allowance, room_bytes / 2);
+        let goal = if self.has_copied {
+            Goal { percent: GOAL_PERCENT, slack }
+        } else {
+            // Newer segments count, which eviction has filled with live nodes.
+            let newer = live_bytes.saturating_sub(all_live);
+            Goal { percent: NODES_GOAL_PERCENT, slack: slack + newer / 100 * (NODES_GOAL_PERCENT - 100) }
+        };
+        let Victims { chosen: victims, is_too_little } = victims(segments, &goal, allowance, room_bytes / 2);
+        self.leaves_victims = is_too_little && allowance == live_bytes / MOVED_EVICTED_SHARE;
         tracing::debug!(
             bytes,
             live = all_live,
@@ -262,7 +295,7 @@ impl<'c> Collection<'c> {
     /// Moves the live data out of the bytes of a segment.
     fn collect_segment(&mut self, segment: &[u8], pacer: &mut Pacer<'_>) -> Result<()> {
         let values_max = segment.len() / size_of::<ValueAt<'_>>();
-        let mut values = Vec::new();
+        let (mut values, mut nodes) = (Vec::new(), Nodes::default());
         let mut outcome = Ok(());
         let problems = visit_segment(segment, |item| {
             if outcome.is_err() {
@@ -273,7 +306,10 @@ impl<'c> Collection<'c> {
                     note_operations(&mut values, body_lsn, body);
                 }
                 ScanItem::Bulk { header, body } if header.kind.is_node() => {
-                    outcome = self.move_node(header.lsn, body, pacer);
+                    nodes.add(header.lsn, body);
+                    if nodes.are_enough() {
+                        outcome = self.move_nodes(&mut nodes, pacer);
+                    }
                 }
                 ScanItem::Bulk { header, body } => {
                     // A chunk without an owner is of operations, or older than garbage collection.
@@ -289,7 +325,9 @@ impl<'c> Collection<'c> {
                 outcome = self.move_values(&mut values, pacer);
             }
         });
-        outcome.and_then(|()| self.move_values(&mut values, pacer))?;
+        outcome
+            .and_then(|()| self.move_nodes(&mut nodes, pacer))
+            .and_then(|()| self.move_values(&mut values, pacer))?;
         match problems.into_iter().next() {
             None => Ok(()),
             Some(ScanProblem { offset, what }) => {
@@ -299,12 +337,16 @@ impl<'c> Collection<'c> {
         }
     }
 
-    /// Makes a node dirty if one of its records is the one at `lsn`.
-    fn move_node(&mut self, lsn: Lsn, body: &[u8], pacer: &mut Pacer<'_>) -> Result<()> {
-        let Some(table) = table_of_node(body).ok().and_then(|id| self.table(id)) else { return Ok(()) };
-        if let Some(bytes) = table.index.base().rewrite_if_live(lsn, body).or_error()? {
-            self.moved_bytes += bytes;
-            self.keep_pace(&table, (bytes, 0), pacer)?;
+    /// Moves the nodes whose records are live, table by table.
+    fn move_nodes(&mut self, nodes: &mut Nodes<'_>, pacer: &mut Pacer<'_>) -> Result<()> {
+        for (table, records) in std::mem::take(nodes).records {
+            let Some(table) = self.table(table) else { continue };
+            let scarce_room = !self.checkpointer.shared.room.is_plenty();
+            let moved = table.index.base().move_records(&records, scarce_room).or_error()?;
+            self.moved_bytes += moved.bytes;
+            // A dead record costs a look, too.
+            let looked_at = records.iter().map(|(_, body)| body.len() as u64).sum();
+            self.keep_pace(&table, (looked_at, moved.copied), pacer)?;
         }
         Ok(())
     }
@@ -351,7 +393,7 @@ impl<'c> Collection<'c> {
         Ok(copied)
     }
 
-    /// Notes the bytes that were moved, and how many of these were copied already; pauses as the pace of the checkpoint says. Fails
+    /// Notes the bytes that were looked at, or moved, and how many were copied already; pauses as the pace of the checkpoint says. Fails
     /// where the leaves that it makes dirty have no room in memory.
     fn keep_pace(
         &mut self,

@@ -9,12 +9,16 @@
 //! What the checkpoint is still to copy counts as written from its beginning, and its victims until they are freed: so commits are slowed
 //! a little all the time that it takes, instead of much at its end.
 //!
+//! Merges of rows in no order have eviction write leaves, for each byte of the log ten and more. So what may still be written is counted in
+//! such bytes, too: by as many as there were for each byte of the log since the last checkpoint began.
+//!
 //! No commit is slowed while no checkpoint runs. One that has to leave more garbage, because nothing can be moved, slows commits no
 //! longer than it runs. What slowing commits would not make less is excused: the excess of a large transaction, which would slow those of
-//! others, and the records of nodes that the checkpoint itself writes, or evictions beside it. (For these commits should be slowed:
-//! `docs/checkpoints.md` has what they take in the first wave after a load.)
+//! others, and the records of nodes that the checkpoint itself writes or copies.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
 
 use crate::throttle::Pressure;
 
@@ -62,8 +66,33 @@ pub(crate) struct SegmentBytes {
     pub to_copy: u64,
 }
 
+/// What has been written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// [`LogGrowth::appended`](super::growth::LogGrowth::appended).
+    pub appended: u64,
+    /// Records that eviction has written.
+    pub evicted: u64,
+}
+
+/// Less log than this says nothing about what eviction writes for it.
+const APPENDED_MIN: u64 = 1 << 20;
+
+impl Written {
+    /// How many bytes eviction wrote for a hundred of the log since `before`, if there was enough of it.
+    fn evicted_percent(self, before: Written) -> Option<u64> {
+        let appended = self.appended - before.appended;
+        (appended >= APPENDED_MIN).then(|| (self.evicted - before.evicted).saturating_mul(100) / appended)
+    }
+}
+
 /// How far the log may grow, as the last look found it: in bytes of [`LogGrowth::appended`](super::growth::LogGrowth::appended).
 pub(crate) struct GarbageBound {
+    /// What was written when a checkpoint began, the last one unless little was written since, ...
+    at_checkpoint: Mutex<Written>,
+    /// ... and what eviction wrote before that for a hundred bytes of the log.
+    evicted_percent: AtomicU64,
+    bytes_a_second_min: AtomicU64,
     slow_from: AtomicU64,
     much: AtomicU64,
     max: AtomicU64,
@@ -77,23 +106,51 @@ impl GarbageBound {
     pub fn new() -> GarbageBound {
         let unknown = || AtomicU64::new(u64::MAX);
         let (room_min, room_min_until) = (AtomicU64::new(0), AtomicU64::new(0));
-        GarbageBound { slow_from: unknown(), much: unknown(), max: unknown(), room_min, room_min_until }
+        GarbageBound {
+            at_checkpoint: Mutex::default(),
+            evicted_percent: AtomicU64::new(0),
+            bytes_a_second_min: AtomicU64::new(BYTES_A_SECOND_MIN),
+            slow_from: unknown(),
+            much: unknown(),
+            max: unknown(),
+            room_min,
+            room_min_until,
+        }
+    }
+
+    /// A checkpoint begins.
+    pub fn begin(&self, written: Written) {
+        let mut before = self.at_checkpoint.lock();
+        if let Some(percent) = written.evicted_percent(*before) {
+            self.evicted_percent.store(percent, Relaxed);
+            *before = written;
+        }
     }
 
     /// A look at the segments after at least `appended` bytes.
     pub fn look(&self, segments: SegmentBytes, share: u64, appended: u64) {
         let SegmentBytes { all, live, excused, to_copy } = segments;
         let share = share.max(SHARE_MIN);
-        let at = |amount: Amount| {
-            let garbage = live / 100 * amount.percent + share / 8 * amount.eighths;
-            (live + garbage + excused + appended).saturating_sub(all)
-        };
-        self.room_min.store(share / ROOM_SHARE, Relaxed);
-        self.slow_from.store(at(SLOW_FROM), Relaxed);
-        self.room_min_until.store(at(MAX) + share / OVER_SHARE, Relaxed);
-        let max = at(MAX).saturating_sub(to_copy);
-        self.much.store(at(MUCH).min(max.saturating_sub(share / HURRY_SHARE)), Relaxed);
-        self.max.store(max, Relaxed);
+        let allowed =
+            |amount: Amount| live + live / 100 * amount.percent + share / 8 * amount.eighths + excused;
+        // A byte of the log makes so many hundredths of a byte of garbage.
+        let percent = u128::from(100 + self.evicted_percent.load(Relaxed));
+        let of_log = |bytes: u64| (u128::from(bytes) * 100 / percent) as u64;
+        let room = |allowed: u64| appended + of_log(allowed.saturating_sub(all));
+        let max = allowed(MAX).saturating_sub(to_copy);
+        let hurry = max.saturating_sub(share / HURRY_SHARE);
+        self.bytes_a_second_min.store(of_log(BYTES_A_SECOND_MIN), Relaxed);
+        self.room_min.store(of_log(share / ROOM_SHARE), Relaxed);
+        self.slow_from.store(room(allowed(SLOW_FROM)), Relaxed);
+        self.room_min_until.store(room(allowed(MAX) + share / OVER_SHARE), Relaxed);
+        self.much.store(room(allowed(MUCH).min(hurry)), Relaxed);
+        self.max.store(room(max), Relaxed);
+    }
+
+    /// Whether garbage is of what eviction writes, more than of the log: the growth of that, over which checkpoints are spread, is no measure
+    /// for it then.
+    pub fn is_of_evictions(&self) -> bool {
+        self.evicted_percent.load(Relaxed) >= 100
     }
 
     /// Whether there is so much garbage after `appended` bytes that the running checkpoint does not pause.
@@ -107,7 +164,8 @@ impl GarbageBound {
         if appended < self.slow_from.load(Relaxed) {
             return None;
         }
-        let room_min = u128::from(BYTES_A_SECOND_MIN) * u128::from(left_ns) / 1_000_000_000;
+        let room_min =
+            u128::from(self.bytes_a_second_min.load(Relaxed)) * u128::from(left_ns) / 1_000_000_000;
         let mut room_min = u64::try_from(room_min).unwrap_or(u64::MAX);
         if appended < self.room_min_until.load(Relaxed) {
             room_min = room_min.max(self.room_min.load(Relaxed));
@@ -158,6 +216,26 @@ mod tests {
         // Once it is copied, it is in the segments.
         bound.look(SegmentBytes { all: 190 * MIB, to_copy: 0, ..segments }, 64 * MIB, 0);
         assert_eq!(room(22), Some(38));
+    }
+
+    #[test]
+    fn what_eviction_writes_for_the_log_counts_with_it() {
+        let bound = GarbageBound::new();
+        let segments = SegmentBytes { all: 150 * MIB, live: 100 * MIB, excused: 0, to_copy: 0 };
+        let room = |appended: u64, left_ns: u64| {
+            bound.pressure(appended * MIB, left_ns).map(|left| (left.room_bytes + 100) / (MIB / 8))
+        };
+        bound.begin(Written { appended: 10 * MIB, evicted: 90 * MIB });
+        bound.look(segments, 64 * MIB, 10 * MIB);
+        // 22 and 100 MiB are left, a tenth of which may be log.
+        assert_eq!((room(12, SECOND), room(13, SECOND)), (None, Some(56)));
+        assert_eq!(room(100, 10 * SECOND), Some(32), "those that go on are a tenth, too");
+        bound.begin(Written { appended: 10 * MIB + 1000, evicted: 100 * MIB });
+        bound.look(segments, 64 * MIB, 10 * MIB);
+        assert_eq!(room(13, SECOND), Some(56), "so little log says nothing");
+        bound.begin(Written { appended: 30 * MIB, evicted: 110 * MIB });
+        bound.look(segments, 64 * MIB, 30 * MIB);
+        assert_eq!((room(40, SECOND), room(41, SECOND)), (None, Some(39 * 8)), "as much as log");
     }
 
     #[test]

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use self::chain::{Chain, WrittenRecord};
 use self::cleaning::Unmovable;
 use self::collecting::Stuck;
+use self::garbage::Written as WrittenBytes;
 use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
@@ -98,6 +99,11 @@ pub(crate) struct Checkpointer {
     copied_percent: u64,
     /// Whether a collection of this life has copied a value.
     has_copied: bool,
+    /// Whether the last choice of victims left some that are to be moved, too, by a checkpoint that follows at once: eviction makes garbage
+    /// faster than one checkpoint collects it.
+    leaves_victims: bool,
+    /// Whether the running checkpoint collects garbage without pauses.
+    hurries: bool,
     /// Bytes of the segments with live bytes, at the last checkpoint.
     collectable_bytes: u64,
     /// Where the collection counts its memory.
@@ -108,8 +114,14 @@ pub(crate) struct Checkpointer {
     excess_covered: u64,
     /// The records of nodes when the last checkpoint began.
     nodes_covered: u64,
-    /// The same of the running one.
+    /// The same of the running one, ...
     nodes_at_begin: Option<u64>,
+    /// ... without those that eviction wrote.
+    own_at_begin: Option<u64>,
+    /// What eviction had written when it began, ...
+    evicted_at_begin: u64,
+    /// ... and when the one before did.
+    evicted_before: u64,
     /// The ratio of segments to live bytes for which a caller asked, in percent.
     goal: Option<u64>,
     /// Whether the last checkpoint moved anything: another one frees what that was in, and may find more.
@@ -199,12 +211,17 @@ impl Checkpointer {
             to_copy: Cell::new(0),
             copied_percent: 100,
             has_copied: false,
+            leaves_victims: false,
+            hurries: false,
             collectable_bytes: u64::MAX,
             memory: None,
             chunks_covered: 0,
             excess_covered: 0,
             nodes_covered: 0,
             nodes_at_begin: None,
+            own_at_begin: None,
+            evicted_at_begin: 0,
+            evicted_before: 0,
             goal: None,
             collects: false,
             stillness: Stillness::default(),
@@ -269,6 +286,7 @@ impl Checkpointer {
             || growth.weigh(uncovered).regular >= growth.share() / 2
             || self.chunks_are_due()
             || self.dead_are_due()
+            || (self.collects && self.leaves_victims)
             || self.collection_goes_on()
             || self.purges_are_due()
     }
@@ -299,6 +317,11 @@ impl Checkpointer {
         self.shared.log.node_record_bytes()
     }
 
+    /// The same without those that eviction wrote.
+    fn own_node_bytes(&self) -> u64 {
+        self.node_bytes().saturating_sub(self.shared.tables.memory().bytes_written_to_evict())
+    }
+
     /// Looks how far the log may grow until commits are slowed for the garbage (INV-SPACE-6).
     fn look_at_garbage(&self) {
         let Shared { growth, pacing, space, options, .. } = &self.shared;
@@ -308,8 +331,8 @@ impl Checkpointer {
         // Read first: bytes that are appended meanwhile count twice.
         let appended = growth.appended();
         let mut segments = space.lock().segment_bytes(|segment| self.stuck.holds(segment), &self.tried);
-        let nodes = self.nodes_at_begin.map_or(0, |before| self.node_bytes() - before);
-        segments.excused = growth.ahead_excess() - self.excess_covered + nodes;
+        let own = self.own_at_begin.map_or(0, |before| self.own_node_bytes().saturating_sub(before));
+        segments.excused = growth.ahead_excess() - self.excess_covered + own;
         segments.to_copy = self.to_copy.get();
         pacing.garbage.look(segments, growth.share(), appended);
     }
@@ -359,8 +382,14 @@ impl Checkpointer {
     pub fn checkpoint(&mut self, merger: &Merger) -> Result<CheckpointReport> {
         let start_ns = self.shared.env.clock().monotonic_ns();
         self.nodes_at_begin = Some(self.node_bytes());
+        self.own_at_begin = Some(self.own_node_bytes());
+        let evicted = self.shared.tables.memory().bytes_written_to_evict();
+        self.evicted_before = std::mem::replace(&mut self.evicted_at_begin, evicted);
+        self.shared.pacing.garbage.begin(WrittenBytes { appended: self.shared.growth.appended(), evicted });
         let outcome = self.write(merger);
         self.nodes_covered = self.nodes_at_begin.take().unwrap_or(0);
+        self.own_at_begin = None;
+        self.hurries = false;
         self.to_copy.set(0);
         self.tried.clear();
         self.publish();
@@ -392,7 +421,8 @@ impl Checkpointer {
         let (at, tables) = self.begin()?;
         let since_last = (at.written - self.debt.covered()).total();
         self.segment_size.checkpoint_began(since_last, self.shared.growth.share());
-        let victims = self.choose_victims(&at);
+        let before = self.collectable_bytes;
+        let victims = self.choose_victims(&at, before);
         self.note_to_copy(self.live_bytes_of(&victims));
         self.look_at_garbage();
         let is_unchanged = self.is_unchanged(at.covered)
@@ -414,7 +444,7 @@ impl Checkpointer {
             self.shared.space.lock().accounts.install_again();
             0
         } else {
-            let records_written = self.write_tables(&tables, &at, &victims, merger)?;
+            let records_written = self.write_tables(&tables, &at, (victims, before), merger)?;
             self.note_stuck();
             let written = self.write_record(&tables, at.covered)?;
             self.shared.log.sync_bulk().or_error()?;
@@ -481,13 +511,14 @@ impl Checkpointer {
             && !tables.all().iter().any(|table| table.index.base().is_dirty())
     }
 
-    /// Merges, purges and writes out the tables that have anything to write, with the nodes that move out of `victims`; returns how
-    /// many node records were written.
+    /// Merges, purges and writes out the tables that have anything to write, with the nodes that move out of victims; returns how
+    /// many node records were written. The victims are chosen anew once all is merged: merges, and what eviction writes beside them, let
+    /// more of the segments die, and last for most of the time of a checkpoint of short rows in no order.
     fn write_tables(
         &mut self,
         tables: &[Arc<TableState>],
         at: &Boundary,
-        victims: &[u32],
+        (mut victims, before): (Vec<u32>, u64),
         merger: &Merger,
     ) -> Result<u64> {
         let gone = self.purge_dropped(at.covered);
@@ -496,15 +527,25 @@ impl Checkpointer {
             |tables: &[&Arc<TableState>]| tables.iter().map(|table| unwritten_bytes(table)).sum::<u64>();
         let is_there = |table: &&Arc<TableState>| !gone.contains(&table.id);
         let touched: Vec<_> = tables.iter().filter(is_there).filter(|table| self.is_touched(table)).collect();
-        let live_bytes = self.live_bytes_of(victims);
-        let mut pacer = self.pacer(&pacing, unwritten(&touched) + live_bytes);
-        if !victims.is_empty() {
+        let expected_bytes = self.live_bytes_of(&victims);
+        let mut pacer = self.pacer(&pacing, unwritten(&touched) + expected_bytes);
+        if !victims.is_empty() || !self.shared.room.is_short() {
             // What newer versions replace is dead, and is not moved.
             for table in touched {
                 self.merge(table, at.covered, merger)?;
+                _ = self.look();
+                let changes = table.index.base().take_changes();
+                self.shared.space.lock().accounts.change(table.id, &changes);
             }
-            pacer.begin_table(live_bytes, live_bytes);
-            let moved = self.collect(victims, &mut pacer)?;
+            _ = self.shared.room.look();
+            victims = self.choose_victims(at, before);
+        }
+        let live_bytes = self.live_bytes_of(&victims);
+        self.note_to_copy(live_bytes);
+        pacer.begin_table(expected_bytes, live_bytes);
+        if !victims.is_empty() {
+            self.hurries = self.leaves_victims || pacing.garbage.is_of_evictions();
+            let moved = self.collect(&victims, &mut pacer)?;
             self.to_copy.set(0);
             self.collects = moved.bytes > 0;
             self.copied_percent = moved.copied_percent().unwrap_or(self.copied_percent);
@@ -645,7 +686,7 @@ impl Checkpointer {
         Now {
             ns,
             log: growth.pressing().total() + growth.uncovered_chunks(),
-            has_much_garbage: pacing.garbage.is_much(growth.appended()),
+            has_much_garbage: self.hurries || pacing.garbage.is_much(growth.appended()),
             dirty_bytes: tables.dirty_bytes(),
             is_short_of_space: room.is_short(),
             has_unflushed: pipeline.stable() < pipeline.newest(),

@@ -84,6 +84,14 @@ pub(crate) struct Goal {
     pub slack: u64,
 }
 
+/// The segments whose live bytes are to be moved.
+#[derive(Debug, Default)]
+pub(crate) struct Victims {
+    pub chosen: Vec<u32>,
+    /// Whether the allowance was too little for the goal.
+    pub is_too_little: bool,
+}
+
 /// Of a segment that is fuller than this, in percent, moving costs too much for what it gains, unless the goal is fuller ones.
 const VICTIM_PERCENT: u64 = 90;
 
@@ -93,13 +101,13 @@ const VICTIM_PERCENT: u64 = 90;
 /// of the segment stands for, over those that are read and written for it. A young segment that is half dead is soon dead by itself, and an
 /// old one that is half live stays so. Of the age the square root counts: loads that overwrite all keys alike are best served by
 /// the emptiest segments.
-pub(crate) fn victims(mut segments: Vec<Sparse>, goal: &Goal, allowance: u64, room: u64) -> Vec<u32> {
+pub(crate) fn victims(mut segments: Vec<Sparse>, goal: &Goal, allowance: u64, room: u64) -> Victims {
     let sum = |of: fn(&Sparse) -> u64| segments.iter().map(of).sum::<u64>();
     let (bytes, live) = (sum(|segment| segment.bytes), sum(|segment| segment.live));
     let allowed = (u128::from(live) * u128::from(goal.percent) / 100) as u64 + goal.slack;
     let mut excess = bytes.saturating_sub(allowed);
     if excess == 0 {
-        return Vec::new();
+        return Victims::default();
     }
     let newest = segments.iter().map(|segment| segment.number).max().unwrap_or(0);
     let score = |segment: &Sparse| {
@@ -110,19 +118,21 @@ pub(crate) fn victims(mut segments: Vec<Sparse>, goal: &Goal, allowance: u64, ro
     segments.retain(|segment| segment.live < segment.bytes / 100 * fullest);
     segments.sort_by(|a, b| score(b).total_cmp(&score(a)));
     let mut moved = 0;
-    let mut chosen = Vec::new();
+    let mut victims = Victims::default();
     for segment in segments {
         if excess == 0 {
             break;
         }
-        let is_allowed = moved + segment.live <= allowance || chosen.is_empty();
+        let is_allowed = moved + segment.live <= allowance || victims.chosen.is_empty();
+        victims.is_too_little |= !is_allowed;
         if is_allowed && moved + segment.live <= room {
             moved += segment.live;
             excess = excess.saturating_sub(segment.gain());
-            chosen.push(segment.number);
+            victims.chosen.push(segment.number);
         }
     }
-    chosen
+    victims.is_too_little &= excess > 0;
+    victims
 }
 
 #[cfg(test)]
@@ -170,7 +180,7 @@ mod tests {
         let goal = Goal { percent: 125, slack: 0 };
         let chosen = |segments: &[(u32, u64)], goal: &Goal, allowance| {
             let segments = segments.iter().map(|(number, live)| sparse(*number, 1000, *live)).collect();
-            victims(segments, goal, allowance, 10_000.min(10 * allowance))
+            victims(segments, goal, allowance, 10_000.min(10 * allowance)).chosen
         };
         // 3,000 bytes, of which 2,000 are live.
         assert_eq!(chosen(&[(1, 900), (2, 400), (3, 700)], &goal, 10_000), [2]);
@@ -188,7 +198,7 @@ mod tests {
         let chosen = |number, live| {
             let old = sparse(number, 1000, live);
             let segments = vec![old, sparse(99, 1000, 500), sparse(100, 1000, 1000)];
-            victims(segments, &Goal { percent: 125, slack: 0 }, 10_000, 10_000)[0]
+            victims(segments, &Goal { percent: 125, slack: 0 }, 10_000, 10_000).chosen[0]
         };
         assert_eq!([chosen(1, 500), chosen(1, 800), chosen(80, 800), chosen(98, 800)], [1, 1, 80, 99]);
     }

@@ -17,7 +17,7 @@
 //! installs the records of those whose slots still have the record with which they were picked. All nodes above a leaf become
 //! outdated then, and those above an inner node that is picked are. They stay so until a record names the new one: a write-out's,
 //! or that of an inner node that eviction writes, and the root is dirty until a write-out. The changes of the accounts stay
-//! with the tree until a write-out takes them: no segment that was written since the last checkpoint began is freed before.
+//! with the tree until the checkpoint that writes it out takes them: no segment that was written since the last checkpoint began is freed before.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Tree {
         }
         let written_inner_nodes = pass.records_written[NodeKind::Internal as usize];
         evicted.written_inner_nodes += written_inner_nodes;
-        evicted.written_bytes += pass.bytes_written;
+        residency.memory().count_written_to_evict(pass.bytes_written);
         evicted.written_leaves += pass.records_written.iter().sum::<u64>() - written_inner_nodes;
         outcome.map(|()| evicted)
     }

@@ -35,6 +35,15 @@ impl Loads {
         }
         None
     }
+
+    /// Waits until no other thread loads the node, and keeps them from it.
+    pub(crate) fn begin_alone(&self, slot: &Slot) -> Load<'_> {
+        loop {
+            if let Some(load) = self.begin(slot) {
+                return load;
+            }
+        }
+    }
 }
 
 impl Drop for Load<'_> {

@@ -37,6 +37,7 @@ mod load;
 mod loads;
 mod merge;
 mod merge_leaf;
+mod move_records;
 pub(crate) mod node;
 mod options;
 mod path;
@@ -62,8 +63,8 @@ use std::sync::atomic::Ordering;
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
-    AccountChange, Base, Evicted, EvictionStep, IndexError, IndexMemory, Io, MergeSource, NodeStore,
-    OutOfLine, PruneRules, Version, WriteOut, WriteOutReport,
+    AccountChange, Base, Evicted, EvictionStep, IndexError, IndexMemory, Io, MergeSource, MovedNodes,
+    NodeStore, OutOfLine, PruneRules, Version, WriteOut, WriteOutReport,
 };
 
 pub use cursor::BTreeCursor;
@@ -207,6 +208,20 @@ impl BTree {
     pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<Option<u64>, IndexError> {
         self.tree.rewrite_if_live(lsn, body)
     }
+
+    /// Moves those of some node records, LSNs and bodies, that are live out of their segments. The record of a leaf that is not in
+    /// memory is copied at once, a full record together with the leaf delta record that it has. Other nodes become dirty, as by
+    /// [`BTree::rewrite_if_live`]. The lock of the tree is held twice, for as long as it takes to look up all of the records.
+    ///
+    /// # Errors
+    /// The first error. If it is about one record, the others were moved.
+    pub fn move_records(
+        &self,
+        records: &[(Lsn, &[u8])],
+        scarce_room: bool,
+    ) -> Result<MovedNodes, IndexError> {
+        self.tree.move_records(records, scarce_room)
+    }
 }
 
 impl Tree {
@@ -289,6 +304,10 @@ impl Base for BTree {
 
     fn write_some(&self, pass: &mut WriteOut, bytes_max: usize) -> Result<Vec<AccountChange>, IndexError> {
         self.tree.write_some(pass, bytes_max)
+    }
+
+    fn take_changes(&self) -> Vec<AccountChange> {
+        self.tree.take_changes()
     }
 
     fn finish_write_out(&self, pass: WriteOut) -> Result<WriteOutReport, IndexError> {

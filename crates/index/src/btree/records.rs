@@ -112,7 +112,7 @@ impl Tree {
         Ok(Some(Written { kind: NodeKind::LeafDelta, lsn, bytes, disk, due: 0 }))
     }
 
-    fn write(&self, kind: NodeKind, body: &[u8], pass: &WriteOut) -> Result<Lsn, IndexError> {
+    pub(super) fn write(&self, kind: NodeKind, body: &[u8], pass: &WriteOut) -> Result<Lsn, IndexError> {
         let failed = |source| IndexError::Store { table: self.nodes.table, lsn: Lsn::NULL, source };
         let store = &self.nodes.store;
         let written = match kind {

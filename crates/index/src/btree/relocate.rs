@@ -5,7 +5,8 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, Lsn};
 
 use super::account::{Changed, push_key};
-use super::node::format::{Fences, Header, stored_fences};
+use super::move_records::Record;
+use super::node::format::Fences;
 use super::node::leaf::Leaf;
 use super::options::DeltaShape;
 use super::slot::{DIRTY, DIRTY_BELOW, Node, OUTDATED, Slot};
@@ -29,13 +30,20 @@ impl Tree {
 
     /// See [`super::BTree::rewrite_if_live`].
     pub(crate) fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<Option<u64>, IndexError> {
-        let corrupt = |error| IndexError::decode(self.nodes.table, lsn, error);
-        let header = Header::decode(body).map_err(corrupt)?;
-        let (fences, _) = stored_fences(body, &header).map_err(corrupt)?;
-        if header.table != self.nodes.table {
+        let record = Record::decode(lsn, body);
+        let record = record.map_err(|error| IndexError::decode(self.nodes.table, lsn, error))?;
+        let _maintenance = self.maintenance.lock();
+        self.rewrite(&record)
+    }
+
+    /// The same. The caller holds the tree's lock.
+    pub(super) fn rewrite(&self, record: &Record<'_>) -> Result<Option<u64>, IndexError> {
+        let Record { lsn, body, header, fences } = record;
+        let lsn = *lsn;
+        let may_be_live = || Ok(self.slot_of(record)?.is_some_and(|slot| record.may_be_of(&slot)));
+        if header.table != self.nodes.table || !may_be_live()? {
             return Ok(None);
         }
-        let _maintenance = self.maintenance.lock();
         let (above, slot, node) = self.slots_to(fences.lower, header.level)?;
         let level = match &node {
             Node::Leaf(_) => 0,

@@ -92,6 +92,15 @@ impl World {
         self.merged.store(csn, Ordering::SeqCst);
     }
 
+    /// Moves all records that are live.
+    fn move_records(&self) {
+        let written = self.store.0.lock().len() as u32;
+        let lsns = (0..written).map(|number| Lsn::new(1 + number / 4, (1 + number % 4) * 4096));
+        let records: Vec<_> = lsns.map(|lsn| (lsn, self.store.read_node(lsn).unwrap())).collect();
+        let records: Vec<_> = records.iter().map(|(lsn, body)| (*lsn, &body[..])).collect();
+        self.tree.move_records(&records, false).unwrap();
+    }
+
     fn book(&self, changes: &[AccountChange]) {
         let mut accounts = self.accounts.lock();
         for (segment, bytes) in changes {
@@ -159,6 +168,7 @@ fn write_out_while_evicting(step: EvictionStep, steps: usize) {
         thread::spawn(move || body(&world))
     }
     let threads = [
+        start(&world, |world| (0..2).for_each(|_| world.move_records())),
         start(&world, |world| (2..=ROUNDS).for_each(|csn| world.merge(csn))),
         start(&world, |world| {
             let mut last = vec![0; usize::from(KEYS)];

@@ -550,6 +550,11 @@ impl Slot {
         !self.lsn().is_null() && (segments.contains(&self.lsn().segment()) || segments.contains(&full))
     }
 
+    /// Whether the full record may be the one at `lsn`: its segment is not known, or it is that one.
+    pub(crate) fn may_have_full(&self, lsn: Lsn) -> bool {
+        [0, lsn.segment()].contains(&self.full_segment.load(Ordering::Relaxed))
+    }
+
     /// Notes where the full record is.
     pub(crate) fn set_full(&self, full: Lsn) {
         self.full_segment.store(full.segment(), Ordering::Relaxed);

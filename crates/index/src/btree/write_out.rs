@@ -65,7 +65,7 @@ impl Pending {
         }
     }
 
-    fn replace(&mut self, old: &[AccountChange], new: &[AccountChange]) {
+    pub(crate) fn replace(&mut self, old: &[AccountChange], new: &[AccountChange]) {
         differences(old, new).for_each(|change| self.add(&[change]));
     }
 
@@ -210,10 +210,15 @@ impl Tree {
         bytes_max: usize,
     ) -> Result<Vec<AccountChange>, IndexError> {
         self.step(pass, bytes_max)?;
+        Ok(self.take_changes())
+    }
+
+    /// See [`crate::Base::take_changes`].
+    pub(crate) fn take_changes(&self) -> Vec<AccountChange> {
         let mut maintenance = self.maintenance.lock();
         let changes = maintenance.pending.take();
         self.note_unreported(&maintenance);
-        Ok(changes)
+        changes
     }
 
     /// See [`crate::Base::finish_write_out`].
@@ -281,7 +286,7 @@ impl Tree {
         failure.map_or(Ok(()), Err)
     }
 
-    fn note_unreported(&self, maintenance: &Maintenance) {
+    pub(super) fn note_unreported(&self, maintenance: &Maintenance) {
         self.unreported.store(maintenance.unreported_bytes(), Ordering::Relaxed);
     }
 
@@ -321,7 +326,7 @@ impl Tree {
     }
 
     /// The record of a leaf that begins at `lower` changed: no inner node above names it.
-    fn mark_above(&self, lower: &[u8]) {
+    pub(super) fn mark_above(&self, lower: &[u8]) {
         let mut slot = Arc::clone(&self.root);
         while let Ok(Node::Inner(inner)) = slot.node_unmarked() {
             slot.mark(DIRTY_BELOW | OUTDATED);

@@ -9,6 +9,7 @@ mod golden;
 mod leaving;
 mod loads;
 mod model;
+mod moving;
 mod support;
 mod threads;
 mod write_out;

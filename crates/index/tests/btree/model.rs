@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
 use fulgurite_index::{
-    AccountChange, Base, BaseCursor, EvictionStep, IndexError, Io, WriteOut, WriteOutReport,
+    AccountChange, Base, BaseCursor, EvictionStep, IndexError, Io, MovedNodes, WriteOut, WriteOutReport,
 };
 use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 use proptest::prelude::*;
@@ -32,6 +32,12 @@ enum Step {
     /// A step of eviction that may write, and that other work may interrupt.
     EvictSome {
         step: EvictionStep,
+        after: u64,
+        meanwhile: Meanwhile,
+    },
+    /// Records of segments that a number chooses are moved; other work may interrupt that.
+    Move {
+        chosen: u64,
         after: u64,
         meanwhile: Meanwhile,
     },
@@ -71,6 +77,10 @@ enum Meanwhile {
     WriteOut,
     /// Leaves are written and evicted.
     Evict(EvictionStep),
+    /// Records are moved.
+    Move(u64),
+    /// All that can be is evicted, and some of it read again.
+    Reload(u64),
 }
 
 fn eviction() -> impl Strategy<Value = EvictionStep> {
@@ -96,6 +106,8 @@ fn meanwhile() -> impl Strategy<Value = Meanwhile> {
             .prop_map(|(seed, keys, span)| Meanwhile::Merge { seed, keys, span }),
         1 => Just(Meanwhile::WriteOut),
         3 => eviction().prop_map(Meanwhile::Evict),
+        2 => any::<u64>().prop_map(Meanwhile::Move),
+        2 => any::<u64>().prop_map(Meanwhile::Reload),
     ]
 }
 
@@ -111,6 +123,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..20_000).prop_map(|bytes_max| Step::Evict { bytes_max }),
         6 => (eviction(), 0u64..5, meanwhile())
             .prop_map(|(step, after, meanwhile)| Step::EvictSome { step, after, meanwhile }),
+        6 => (any::<u64>(), 0u64..5, meanwhile())
+            .prop_map(|(chosen, after, meanwhile)| Step::Move { chosen, after, meanwhile }),
         3 => Just(Step::WriteOut),
         1 => Just(Step::FailedWriteOut),
         4 => (0usize..6000, 0u64..5, meanwhile()).prop_map(|(bytes_max, after, meanwhile)| {
@@ -151,6 +165,14 @@ fn key(number: u64) -> Vec<u8> {
         n if n % 97 == 0 => [format!("user:{n:06}").into_bytes(), vec![b'x'; 300]].concat(),
         n => format!("user:{n:06}").into_bytes(),
     }
+}
+
+/// Moves the records of about one in four segments.
+fn move_some(tree: &BTree, store: &MemStore, chosen: u64) -> Result<MovedNodes, IndexError> {
+    let is_chosen = |lsn: &Lsn| (u64::from(lsn.segment()) ^ chosen).is_multiple_of(4);
+    let records = store.records.lock().unwrap().clone();
+    let records = records.iter().filter(|(lsn, _)| is_chosen(lsn)).map(|(lsn, (_, body))| (*lsn, &body[..]));
+    tree.move_records(&records.collect::<Vec<_>>(), chosen.is_multiple_of(3))
 }
 
 impl World {
@@ -261,6 +283,7 @@ impl World {
                 assert_eq!(left, self.tree.resident_bytes());
             }
             Step::EvictSome { step, after, meanwhile } => self.evict_some(step, after, meanwhile),
+            Step::Move { chosen, after, meanwhile } => self.move_some(chosen, after, meanwhile),
             Step::WriteOut => self.write_out(),
             Step::FailedWriteOut => {
                 self.store.fail_writes_after(0);
@@ -300,6 +323,17 @@ impl World {
             }
             Meanwhile::WriteOut => Some(Box::new(move || write_out(tree))),
             Meanwhile::Evict(step) => Some(Box::new(move || _ = tree.evict_some(&step).unwrap())),
+            Meanwhile::Move(chosen) => {
+                let store = self.store.clone();
+                Some(Box::new(move || _ = move_some(&tree, &store, chosen).unwrap()))
+            }
+            Meanwhile::Reload(chosen) => Some(Box::new(move || {
+                tree.evict_some(&EvictionStep { write_bytes: usize::MAX, ..EvictionStep::ALL_CLEAN })
+                    .unwrap();
+                (chosen % 3..5000)
+                    .step_by(7 + chosen as usize % 100)
+                    .for_each(|n| _ = get(&tree, &key(n), u64::MAX));
+            })),
         };
         *self.store.meanwhile.lock().unwrap() = work.map(|work| (after, work));
     }
@@ -317,6 +351,21 @@ impl World {
             assert_eq!(before - self.tree.resident_bytes(), evicted.bytes);
             assert!(step.slots < usize::MAX || step.bytes < usize::MAX || evicted.is_round_over);
         }
+        self.end_meanwhile();
+        let report: Option<WriteOutReport> = report.lock().unwrap().take();
+        if let Some(report) = report {
+            self.note(report, self.csn);
+        }
+    }
+
+    /// The next report has the moved records.
+    fn move_some(&mut self, chosen: u64, after: u64, meanwhile: Meanwhile) {
+        let fails = matches!(meanwhile, Meanwhile::Fails);
+        let report = Arc::new(Mutex::new(None));
+        let into = report.clone();
+        self.meanwhile(after, meanwhile, move |tree| *into.lock().unwrap() = Some(tree.write_out().unwrap()));
+        let moved = move_some(&self.tree, &self.store, chosen);
+        assert!(fails || moved.is_ok());
         self.end_meanwhile();
         let report: Option<WriteOutReport> = report.lock().unwrap().take();
         if let Some(report) = report {
