@@ -90,7 +90,9 @@ pub struct CollectionStats {
     pub victims_by_tenths: [u64; 10],
     /// Bytes of values that were copied.
     pub moved_value_bytes: u64,
-    /// Bytes of values and of nodes that were moved. Nodes are written with the next checkpoint, as a whole or by their changes.
+    /// Bytes of the records of nodes that were copied: of leaves that are not in memory.
+    pub copied_node_bytes: u64,
+    /// Bytes of values and of nodes that were moved. Nodes that are in memory are written with the checkpoint, as a whole or by their changes.
     pub moved_bytes: u64,
     /// Leaves that were purged of expired rows, or of versions that only ended snapshots saw, although no write touched them.
     pub purged_leaves: u64,
@@ -105,6 +107,7 @@ pub(crate) struct Collected {
     victim_bytes: AtomicU64,
     victim_live_bytes: AtomicU64,
     victims_by_tenths: [AtomicU64; 10],
+    copied_node_bytes: AtomicU64,
     moved_bytes: AtomicU64,
     unreadable: Mutex<BTreeMap<u32, String>>,
     /// The same, before it is known whether anything in them stays live: the end of a segment may be torn.
@@ -120,6 +123,11 @@ impl Collected {
         self.moved_bytes.fetch_add(moved, Relaxed);
         let tenth = (live * 10).div_ceil(bytes.max(1)).clamp(1, 10) - 1;
         self.victims_by_tenths[tenth as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Records of nodes were copied.
+    pub fn copied_nodes(&self, bytes: u64) {
+        self.copied_node_bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Something in a segment could not be read.
@@ -144,6 +152,7 @@ impl Collected {
             victim_live_bytes: self.victim_live_bytes.load(Relaxed),
             victims_by_tenths: self.victims_by_tenths.each_ref().map(|count| count.load(Relaxed)),
             moved_value_bytes,
+            copied_node_bytes: self.copied_node_bytes.load(Relaxed),
             moved_bytes: self.moved_bytes.load(Relaxed),
             purged_leaves,
             unreadable: self.unreadable.lock().clone(),

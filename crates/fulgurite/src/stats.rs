@@ -259,11 +259,12 @@ pub struct WriteBytes {
     pub commits: u64,
     /// Large values, and the operations of large transactions, which are written beside the log.
     pub chunks: u64,
-    /// Nodes that checkpoints wrote: those that commits changed, and those that garbage collection moved or purged, which are
-    /// [`CollectionStats::moved_bytes`] without [`CollectionStats::moved_value_bytes`], as they are in memory.
+    /// Nodes that checkpoints wrote: those that commits changed, and those that garbage collection made dirty or purged.
     pub checkpoints: u64,
     /// Nodes that were written so that they could be evicted.
     pub evictions: u64,
+    /// Records of nodes that garbage collection copied.
+    pub copied_nodes: u64,
     /// Values that garbage collection moved.
     pub moved_values: u64,
     /// Checkpoints' own records, and the starts of segments.
@@ -274,13 +275,15 @@ pub struct WriteBytes {
 
 impl WriteBytes {
     /// Every cause with its bytes, for reports.
-    pub fn by_cause(&self) -> [(&'static str, u64); 7] {
-        let WriteBytes { commits, chunks, checkpoints, evictions, moved_values, other, zeros } = *self;
+    pub fn by_cause(&self) -> [(&'static str, u64); 8] {
+        let WriteBytes { commits, chunks, checkpoints, evictions, copied_nodes, moved_values, other, zeros } =
+            *self;
         [
             ("commits", commits),
             ("chunks", chunks),
             ("checkpoints", checkpoints),
             ("evictions", evictions),
+            ("copied_nodes", copied_nodes),
             ("moved_values", moved_values),
             ("other", other),
             ("zeros", zeros),
@@ -416,12 +419,14 @@ impl Stats {
             written_bytes, bulk_written_bytes, chunk_bytes, moved_value_bytes, zero_bytes, ..
         } = self.log;
         let evictions = self.memory.bytes_written_to_evict;
+        let copied_nodes = self.collection.copied_node_bytes;
         let nodes = self.log.node_record_bytes();
         WriteBytes {
             commits: written_bytes,
             chunks: chunk_bytes,
-            checkpoints: nodes.saturating_sub(evictions),
+            checkpoints: nodes.saturating_sub(evictions + copied_nodes),
             evictions,
+            copied_nodes,
             moved_values: moved_value_bytes,
             // Counters are read one after the other, and records are counted before they are written.
             other: bulk_written_bytes.saturating_sub(chunk_bytes + nodes + moved_value_bytes),

@@ -360,3 +360,64 @@ fn overwrites_at_full_speed_stay_within_the_bound() {
     is_sound(&db);
     db.close().unwrap();
 }
+
+/// Rows in leaves, with memory for few of them: the collection copies the records of leaves that are not in memory. Nothing of
+/// that may be lost in a crash at any time, nor what commits and evictions change meanwhile.
+#[test]
+fn leaves_that_are_collected_survive_crashes() {
+    let options = || Options {
+        leaf_bytes: 1024,
+        inline_bytes_max: 200,
+        research: ResearchOptions { evict_everything: true, ..ResearchOptions::default() },
+        memtable_bytes_max: Some(64 << 10),
+        checkpoint_log_bytes: 1 << 20,
+        background: false,
+        ..Options::default()
+    };
+    let rows = 30_000_u64;
+    let row = |key: u64, round: u64| {
+        [key ^ round.rotate_left(40), key, round].map(u64::to_be_bytes).concat().repeat(4)
+    };
+    let mut env = SimEnv::new(8);
+    let mut rounds = vec![0; rows as usize];
+    let mut rng = Rng::new(13);
+    let (mut copied, mut loaded) = (0, 0);
+    for life in 0..6_u64 {
+        let db = Database::open_with(env.clone(), "/data", options(), |_| {}).unwrap();
+        let table = db.table("t").unwrap();
+        if life == 0 {
+            for first in (0..rows).step_by(1000) {
+                let mut load = db.begin();
+                (first..first + 1000)
+                    .for_each(|key| load.put(&table, key.to_be_bytes(), row(key, 0)).unwrap());
+                load.commit().unwrap();
+                while db.maintain().unwrap() {}
+            }
+        }
+        for (key, round) in rounds.iter().enumerate() {
+            let found = table.get((key as u64).to_be_bytes()).unwrap().unwrap();
+            assert_eq!(*found, *row(key as u64, *round), "life {life}: {key} {round}");
+        }
+        let loads_before = db.stats().memory.node_loads.maintenance;
+        for batch in 0..40 + life * 7 {
+            let round = life << 20 | batch << 1 | 1;
+            let mut transaction = db.begin();
+            for _ in 0..300 {
+                let key = rng.below(rows);
+                transaction.put(&table, key.to_be_bytes(), row(key, round)).unwrap();
+                rounds[key as usize] = round;
+            }
+            transaction.commit().unwrap();
+            while db.maintain().unwrap() {}
+        }
+        let stats = db.stats();
+        copied += stats.collection.copied_node_bytes;
+        loaded += stats.memory.node_loads.maintenance - loads_before;
+        is_sound(&db);
+        drop(table);
+        drop(db);
+        env = env.crash(if life % 2 == 0 { CrashKind::PowerCut } else { CrashKind::Kill }, life);
+    }
+    println!("{copied} bytes copied, {loaded} leaves loaded by maintenance");
+    assert!(copied > 10 << 20, "{copied} bytes copied, {loaded} leaves loaded");
+}

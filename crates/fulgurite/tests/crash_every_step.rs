@@ -19,6 +19,7 @@ use fulgurite::env::sim::SimEnv;
 fn session(plan: &Plan, options: Options, tap: impl FnOnce(&Arc<SimEnv>, Observer) -> Arc<Tap>) -> Tally {
     let tally = Arc::new(Mutex::new(Tally::default()));
     let history = Arc::new(Mutex::new(History::default()));
+    let evicts = options.research.evict_everything;
     let sim = SimEnv::new(plan.seed);
     let observer = at_each_operation(plan.clone(), tally.clone(), against(history.clone()));
     let db = common::open_as(tap(&sim, observer), options).unwrap();
@@ -29,6 +30,8 @@ fn session(plan: &Plan, options: Options, tap: impl FnOnce(&Arc<SimEnv>, Observe
         log.segments_freed > 0 && log.bulk_records > 500 && log.written_bytes > 2 << 20 && log.marks > 0;
     assert!(large, "the session is too small: {log:?}");
     assert!(log.moved_value_bytes > 100_000, "too little was collected: {log:?}");
+    let copied = workload.db.stats().collection.copied_node_bytes;
+    assert!(copied > 50_000 || !evicts, "{copied} bytes of records of nodes were copied");
     drop(workload);
     let commits = history.lock().unwrap().submitted();
     assert!(commits >= 200, "only {commits} commits");

@@ -344,6 +344,7 @@ impl<'c> Collection<'c> {
             let scarce_room = !self.checkpointer.shared.room.is_plenty();
             let moved = table.index.base().move_records(&records, scarce_room).or_error()?;
             self.moved_bytes += moved.bytes;
+            self.checkpointer.shared.progress.collected.copied_nodes(moved.copied);
             // A dead record costs a look, too.
             let looked_at = records.iter().map(|(_, body)| body.len() as u64).sum();
             self.keep_pace(&table, (looked_at, moved.copied), pacer)?;
