@@ -177,8 +177,8 @@ impl Checkpointer {
         segments.retain(|segment| !self.stuck.holds(segment));
         let stuck = all - segments.len();
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
-        let evicted = self.shared.tables.memory().bytes_written_to_evict() - self.evicted_before;
-        let evicted = evicted.min(live_bytes / MOVED_EVICTED_SHARE);
+        let evicted_max = live_bytes / MOVED_EVICTED_SHARE;
+        let evicted = (self.node_bytes().evicted - self.nodes_covered.evicted).min(evicted_max);
         let allowance = slack.max(MOVED_GROWTH * at.grown).max(evicted).max(live_bytes / MOVED_SHARE);
         let goal = if self.has_copied {
             Goal { percent: GOAL_PERCENT, slack }
@@ -188,7 +188,7 @@ impl Checkpointer {
             Goal { percent: NODES_GOAL_PERCENT, slack: slack + newer / 100 * (NODES_GOAL_PERCENT - 100) }
         };
         let Victims { chosen: victims, is_too_little } = victims(segments, &goal, allowance, room_bytes / 2);
-        self.leaves_victims = is_too_little && allowance == live_bytes / MOVED_EVICTED_SHARE;
+        self.leaves_victims = is_too_little && allowance == evicted_max;
         tracing::debug!(
             bytes,
             live = all_live,

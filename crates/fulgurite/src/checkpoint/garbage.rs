@@ -46,6 +46,8 @@ const SHARE_MIN: u64 = 32 << 20;
 
 /// However much garbage there is, commits may write this many bytes a second, ...
 const BYTES_A_SECOND_MIN: u64 = 4 << 20;
+/// ... of log this many, whatever eviction writes for it: a smaller budget has it write for other reasons, too, ...
+const LOG_BYTES_A_SECOND_MIN: u64 = 64 << 10;
 /// ... or this part of the log's share in the time that the checkpoint still needs, which is more where the device is fast: a commit
 /// waits for as long as a little of the checkpoint, and not a tenth of a second.
 const ROOM_SHARE: u64 = 32;
@@ -68,7 +70,7 @@ pub(crate) struct SegmentBytes {
 
 /// What has been written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WrittenBytes {
     /// [`LogGrowth::appended`](super::growth::LogGrowth::appended).
     pub appended: u64,
     /// Records that eviction has written.
@@ -78,9 +80,9 @@ pub(crate) struct Written {
 /// Less log than this says nothing about what eviction writes for it.
 const APPENDED_MIN: u64 = 1 << 20;
 
-impl Written {
+impl WrittenBytes {
     /// How many bytes eviction wrote for a hundred of the log since `before`, if there was enough of it.
-    fn evicted_percent(self, before: Written) -> Option<u64> {
+    fn evicted_percent(self, before: WrittenBytes) -> Option<u64> {
         let appended = self.appended - before.appended;
         (appended >= APPENDED_MIN).then(|| (self.evicted - before.evicted).saturating_mul(100) / appended)
     }
@@ -89,7 +91,7 @@ impl Written {
 /// How far the log may grow, as the last look found it: in bytes of [`LogGrowth::appended`](super::growth::LogGrowth::appended).
 pub(crate) struct GarbageBound {
     /// What was written when a checkpoint began, the last one unless little was written since, ...
-    at_checkpoint: Mutex<Written>,
+    at_checkpoint: Mutex<WrittenBytes>,
     /// ... and what eviction wrote before that for a hundred bytes of the log.
     evicted_percent: AtomicU64,
     bytes_a_second_min: AtomicU64,
@@ -119,7 +121,7 @@ impl GarbageBound {
     }
 
     /// A checkpoint begins.
-    pub fn begin(&self, written: Written) {
+    pub fn begin(&self, written: WrittenBytes) {
         let mut before = self.at_checkpoint.lock();
         if let Some(percent) = written.evicted_percent(*before) {
             self.evicted_percent.store(percent, Relaxed);
@@ -139,7 +141,7 @@ impl GarbageBound {
         let room = |allowed: u64| appended + of_log(allowed.saturating_sub(all));
         let max = allowed(MAX).saturating_sub(to_copy);
         let hurry = max.saturating_sub(share / HURRY_SHARE);
-        self.bytes_a_second_min.store(of_log(BYTES_A_SECOND_MIN), Relaxed);
+        self.bytes_a_second_min.store(of_log(BYTES_A_SECOND_MIN).max(LOG_BYTES_A_SECOND_MIN), Relaxed);
         self.room_min.store(of_log(share / ROOM_SHARE), Relaxed);
         self.slow_from.store(room(allowed(SLOW_FROM)), Relaxed);
         self.room_min_until.store(room(allowed(MAX) + share / OVER_SHARE), Relaxed);
@@ -225,15 +227,27 @@ mod tests {
         let room = |appended: u64, left_ns: u64| {
             bound.pressure(appended * MIB, left_ns).map(|left| (left.room_bytes + 100) / (MIB / 8))
         };
-        bound.begin(Written { appended: 10 * MIB, evicted: 90 * MIB });
+        bound.begin(WrittenBytes { appended: 10 * MIB, evicted: 90 * MIB });
         bound.look(segments, 64 * MIB, 10 * MIB);
         // 22 and 100 MiB are left, a tenth of which may be log.
         assert_eq!((room(12, SECOND), room(13, SECOND)), (None, Some(56)));
         assert_eq!(room(100, 10 * SECOND), Some(32), "those that go on are a tenth, too");
-        bound.begin(Written { appended: 10 * MIB + 1000, evicted: 100 * MIB });
+        bound.begin(WrittenBytes { appended: 11 * MIB, evicted: 9_000 * MIB });
+        bound.look(SegmentBytes { all: 1000 * MIB, ..segments }, 64 * MIB, 11 * MIB);
+        assert_eq!(
+            bound.pressure(11 * MIB, SECOND).map(|left| left.room_bytes),
+            Some(64 << 10),
+            "some go on"
+        );
+        let bound = GarbageBound::new();
+        let room = |appended: u64, left_ns: u64| {
+            bound.pressure(appended * MIB, left_ns).map(|left| (left.room_bytes + 100) / (MIB / 8))
+        };
+        bound.begin(WrittenBytes { appended: 10 * MIB, evicted: 90 * MIB });
+        bound.begin(WrittenBytes { appended: 10 * MIB + 1000, evicted: 100 * MIB });
         bound.look(segments, 64 * MIB, 10 * MIB);
         assert_eq!(room(13, SECOND), Some(56), "so little log says nothing");
-        bound.begin(Written { appended: 30 * MIB, evicted: 110 * MIB });
+        bound.begin(WrittenBytes { appended: 30 * MIB, evicted: 110 * MIB });
         bound.look(segments, 64 * MIB, 30 * MIB);
         assert_eq!((room(40, SECOND), room(41, SECOND)), (None, Some(39 * 8)), "as much as log");
     }

@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use self::chain::{Chain, WrittenRecord};
 use self::cleaning::Unmovable;
 use self::collecting::Stuck;
-use self::garbage::Written as WrittenBytes;
+use self::garbage::WrittenBytes;
 use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
@@ -112,16 +112,10 @@ pub(crate) struct Checkpointer {
     chunks_covered: u64,
     /// [`LogGrowth::ahead_excess`] when the last checkpoint began.
     excess_covered: u64,
-    /// The records of nodes when the last checkpoint began.
-    nodes_covered: u64,
-    /// The same of the running one, ...
-    nodes_at_begin: Option<u64>,
-    /// ... without those that eviction wrote.
-    own_at_begin: Option<u64>,
-    /// What eviction had written when it began, ...
-    evicted_at_begin: u64,
-    /// ... and when the one before did.
-    evicted_before: u64,
+    /// The records of nodes when the last checkpoint began, ...
+    nodes_covered: NodeBytes,
+    /// ... and when the running one did.
+    nodes_at_begin: Option<NodeBytes>,
     /// The ratio of segments to live bytes for which a caller asked, in percent.
     goal: Option<u64>,
     /// Whether the last checkpoint moved anything: another one frees what that was in, and may find more.
@@ -156,6 +150,21 @@ pub(crate) struct Shared {
     pub space: Arc<Mutex<Space>>,
     pub growth: Arc<LogGrowth>,
     pub options: ResearchOptions,
+}
+
+/// Bytes of records of nodes.
+#[derive(Clone, Copy, Default)]
+struct NodeBytes {
+    all: u64,
+    /// Of these: what eviction wrote.
+    evicted: u64,
+}
+
+impl NodeBytes {
+    /// Those that checkpoints wrote or copied.
+    fn own(self) -> u64 {
+        self.all.saturating_sub(self.evicted)
+    }
 }
 
 /// A checkpoint that is being written.
@@ -217,11 +226,8 @@ impl Checkpointer {
             memory: None,
             chunks_covered: 0,
             excess_covered: 0,
-            nodes_covered: 0,
+            nodes_covered: NodeBytes::default(),
             nodes_at_begin: None,
-            own_at_begin: None,
-            evicted_at_begin: 0,
-            evicted_before: 0,
             goal: None,
             collects: false,
             stillness: Stillness::default(),
@@ -308,18 +314,15 @@ impl Checkpointer {
 
     /// The bytes of dead segments that a checkpoint would free; 0 if less than `least` were written since the last one.
     fn unretired_bytes(&self, least: u64) -> u64 {
-        let written = self.node_bytes() - self.nodes_covered;
+        let written = self.node_bytes().all - self.nodes_covered.all;
         if written < least { 0 } else { self.shared.space.lock().unretired_bytes() }
     }
 
     /// The records of nodes that were written in this life.
-    fn node_bytes(&self) -> u64 {
-        self.shared.log.node_record_bytes()
-    }
-
-    /// The same without those that eviction wrote.
-    fn own_node_bytes(&self) -> u64 {
-        self.node_bytes().saturating_sub(self.shared.tables.memory().bytes_written_to_evict())
+    fn node_bytes(&self) -> NodeBytes {
+        // In this order: a record counts as an eviction's after it was written.
+        let evicted = self.shared.tables.memory().bytes_written_to_evict();
+        NodeBytes { all: self.shared.log.node_record_bytes(), evicted }
     }
 
     /// Looks how far the log may grow until commits are slowed for the garbage (INV-SPACE-6).
@@ -331,7 +334,8 @@ impl Checkpointer {
         // Read first: bytes that are appended meanwhile count twice.
         let appended = growth.appended();
         let mut segments = space.lock().segment_bytes(|segment| self.stuck.holds(segment), &self.tried);
-        let own = self.own_at_begin.map_or(0, |before| self.own_node_bytes().saturating_sub(before));
+        let own =
+            self.nodes_at_begin.map_or(0, |before| self.node_bytes().own().saturating_sub(before.own()));
         segments.excused = growth.ahead_excess() - self.excess_covered + own;
         segments.to_copy = self.to_copy.get();
         pacing.garbage.look(segments, growth.share(), appended);
@@ -381,14 +385,12 @@ impl Checkpointer {
     /// Writes a checkpoint: afterwards opening replays only the commits since it began.
     pub fn checkpoint(&mut self, merger: &Merger) -> Result<CheckpointReport> {
         let start_ns = self.shared.env.clock().monotonic_ns();
-        self.nodes_at_begin = Some(self.node_bytes());
-        self.own_at_begin = Some(self.own_node_bytes());
-        let evicted = self.shared.tables.memory().bytes_written_to_evict();
-        self.evicted_before = std::mem::replace(&mut self.evicted_at_begin, evicted);
-        self.shared.pacing.garbage.begin(WrittenBytes { appended: self.shared.growth.appended(), evicted });
+        let nodes = self.node_bytes();
+        self.nodes_at_begin = Some(nodes);
+        let written = WrittenBytes { appended: self.shared.growth.appended(), evicted: nodes.evicted };
+        self.shared.pacing.garbage.begin(written);
         let outcome = self.write(merger);
-        self.nodes_covered = self.nodes_at_begin.take().unwrap_or(0);
-        self.own_at_begin = None;
+        self.nodes_covered = self.nodes_at_begin.take().unwrap_or_default();
         self.hurries = false;
         self.to_copy.set(0);
         self.tried.clear();
