@@ -211,7 +211,8 @@ impl BTree {
 
     /// Moves those of some node records, LSNs and bodies, that are live out of their segments. The record of a leaf that is not in
     /// memory is copied at once, a full record together with the leaf delta record that it has. Other nodes become dirty, as by
-    /// [`BTree::rewrite_if_live`]. The lock of the tree is held twice, for as long as it takes to look up all of the records.
+    /// [`BTree::rewrite_if_live`]. With `scarce_room` leaf delta records are not apart ([`WriteOut::set_scarce_room`]). The lock of
+    /// the tree is held twice, for as long as it takes to look up all of the records.
     ///
     /// # Errors
     /// The first error. If it is about one record, the others were moved.
