@@ -24,6 +24,7 @@ use fulgurite_types::{Csn, KeySpan, TableId};
 use parking_lot::Mutex;
 
 use crate::catalog::TableState;
+use crate::checkpoint::note_damage;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::merger::Horizon as _;
@@ -197,10 +198,14 @@ impl Engine {
                 (state.held, state.rounds_before_look) = (None, ROUNDS_WITHOUT_ROOM);
                 break;
             }
-            match self.purge_range(&table, state) {
-                Ok(Some(next)) => state.from = next,
-                ended => {
-                    outcome = ended.map(|_| ());
+            let (next, failed) = match self.purge_range(&table, state) {
+                Ok(looked) => looked,
+                Err(error) => (None, Some(error)),
+            };
+            outcome = failed.map_or(Ok(()), Err);
+            match next {
+                Some(next) => state.from = next,
+                None => {
                     state.tables.pop();
                     let is_useless = state.changed * USEFUL_SHARE < state.found;
                     if outcome.is_err() || is_useless {
@@ -271,8 +276,9 @@ impl Engine {
         !self.memory.index.needs_checkpoint() && (self.room.is_plenty() || has_room())
     }
 
-    /// Purges the next range of a table that is due; returns the key from which to go on, `None` at the end.
-    fn purge_range(&self, table: &TableState, state: &mut State) -> Result<Option<Vec<u8>>> {
+    /// Purges the next range of a table that is due; returns the key from which to go on, `None` at the end, and the damage of a leaf
+    /// that was left out.
+    fn purge_range(&self, table: &TableState, state: &mut State) -> Result<(Option<Vec<u8>>, Option<Error>)> {
         if self.files.check_open().is_err() || self.merger.gives_up() {
             return Err(Error::Closed);
         }
@@ -281,9 +287,11 @@ impl Engine {
         // What has expired for each reader, not by the clock.
         let now_s = seconds(rules.expired_until_ms).max(1);
         let (due, next) = tree.due_leaves(&state.from, state.due_until(now_s)).or_error()?;
+        let mut damage = None;
         if let Some(due) = due {
             let range = KeySpan::new(due.start.as_slice(), due.end.as_deref());
-            if table.index.purge_while(range, &rules, || !self.merger.gives_up()).or_error()?.is_some() {
+            let skips = |error| note_damage(&mut damage, Error::of_index(error));
+            if table.index.purge_while(range, &rules, skips, || !self.merger.gives_up())?.is_some() {
                 return Err(Error::Closed);
             }
             let Purged { changed, stayed } = due.purged(now_s, now_s.saturating_add(AGAIN_S));
@@ -293,6 +301,6 @@ impl Engine {
             state.has_purged |= changed > 0;
             tree.memory().wait_for_room(LoadFor::Maintenance);
         }
-        Ok(next)
+        Ok((next, damage))
     }
 }

@@ -39,6 +39,7 @@ use self::garbage::WrittenBytes;
 use self::growth::{LogBytes, LogGrowth};
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
+pub(crate) use self::purges::note_damage;
 use self::purges::{PurgeTime, Purges};
 use self::record::{CheckpointRecord, TableRecord};
 use crate::catalog::{Catalog, TableState};

@@ -4,7 +4,8 @@
 //! grows, and what a checkpoint has purged it frees when it ends. A purge that goes on makes the next checkpoint due. It needs nothing on disk: leaves that were purged
 //! are gone, so that one that begins anew after an opening comes by them soon.
 //!
-//! Where a leaf cannot be read, the tombstone stays, checkpoints do without its purge, and it is tried again later.
+//! Where a leaf cannot be read, the purge goes on behind it; the tombstone stays, checkpoints do without its purge, and it is tried
+//! again later.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,7 +18,6 @@ use fulgurite_types::{Csn, KeySpan, TableId};
 
 use super::{Checkpointer, Shared};
 use crate::catalog::TableState;
-use crate::error::OrError;
 use crate::merger::{Horizon, Merger};
 use crate::purging::PAUSE;
 use crate::{Error, Result};
@@ -56,6 +56,8 @@ struct Running {
     up_to: Csn,
     /// The keys that are left, the first last.
     rest: Vec<KeySpan>,
+    /// The first damage.
+    damage: Option<Error>,
 }
 
 /// The time that a checkpoint has for purges.
@@ -141,21 +143,25 @@ impl Purges {
                 return Ok(());
             }
             let rest = unions(&fresh).into_iter().rev().map(|range| range.owned()).collect();
-            self.0.entry(table.id).or_default().running = Some(Running { up_to: oldest, rest });
+            self.0.entry(table.id).or_default().running = Some(Running { up_to: oldest, rest, damage: None });
         }
         let Some(purges) = self.0.get_mut(&table.id) else { return Ok(()) };
         let Some(running) = &mut purges.running else { return Ok(()) };
         // A snapshot that is just being opened may show an older commit than it will have: these rules keep what that hides.
         running.up_to = running.up_to.min(oldest);
+        let mut skips = |error| note_damage(&mut running.damage, Error::of_index(error));
         while let Some(range) = running.rest.last_mut() {
-            if let Some(next) = table.index.purge_while(range.borrowed(), rules, &goes_on).or_error()? {
+            if let Some(next) = table.index.purge_while(range.borrowed(), rules, &mut skips, &goes_on)? {
                 range.start = next.into();
                 return Ok(());
             }
             running.rest.pop();
         }
-        purges.ended.push(Purge { up_to: running.up_to, covered: boundary });
-        purges.running = None;
+        let Some(Running { up_to, damage, .. }) = purges.running.take() else { return Ok(()) };
+        if let Some(damage) = damage {
+            return Err(damage);
+        }
+        purges.ended.push(Purge { up_to, covered: boundary });
         purges.put_off_until_ns = 0;
         Ok(())
     }
@@ -199,7 +205,7 @@ impl Checkpointer {
     }
 
     /// Purges what range tombstones of a table hide. If a leaf cannot be read, the tombstone stays, and the checkpoint goes on: it was
-    /// to free what is dead, and the log behind it.
+    /// to free what is dead, and the log behind it. That is reported once the purge has been through all other leaves.
     pub(super) fn purge(
         &mut self,
         table: &TableState,
@@ -238,6 +244,15 @@ impl Checkpointer {
             }
         }
     }
+}
+
+/// Keeps the first damage of a purge that goes on behind it; another error ends the purge.
+pub(crate) fn note_damage(first: &mut Option<Error>, error: Error) -> Result<()> {
+    if !matches!(error, Error::Damaged(_)) {
+        return Err(error);
+    }
+    first.get_or_insert(error);
+    Ok(())
 }
 
 /// The union of the ranges, as disjoint ranges: keys that many range deletes share are purged once.

@@ -9,7 +9,7 @@ use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
 use super::slot::{Node, Slot};
 use super::tree::Tree;
-use crate::{IndexError, LoadFor};
+use crate::LoadFor;
 
 impl Tree {
     /// Whether a node is so small that it should join a neighbour.
@@ -89,7 +89,7 @@ impl Merger<'_, '_> {
         upper: Option<&[u8]>,
         level: u8,
         retired: &mut Vec<Arc<Slot>>,
-    ) -> Result<(), IndexError> {
+    ) {
         let mut joined: Vec<Child> = Vec::with_capacity(children.len());
         let uppers: Vec<Option<Box<[u8]>>> = children
             .iter()
@@ -100,7 +100,7 @@ impl Merger<'_, '_> {
         for (child, upper) in std::mem::take(children).into_iter().zip(&uppers) {
             let last = joined.last().filter(|last| last.may_be_small || child.may_be_small);
             if let Some(last) = last
-                && let Some(mut node) = self.join(last, &child, upper.as_deref(), level, retired)?
+                && let Some(mut node) = self.join(last, &child, upper.as_deref(), level, retired)
             {
                 node.may_be_small = self.tree.is_small(&node.slot);
                 retired.push(Arc::clone(&child.slot));
@@ -111,10 +111,10 @@ impl Merger<'_, '_> {
             joined.push(child);
         }
         *children = joined;
-        Ok(())
     }
 
-    /// One node from two neighbours, unless it would be too large; if one of them is empty, at any size.
+    /// One node from two neighbours, unless it would be too large; if one of them is empty, at any size. Beside a node that cannot be
+    /// read it stays as it is: what was merged does not depend on the neighbour.
     fn join(
         &mut self,
         left: &Child,
@@ -122,24 +122,22 @@ impl Merger<'_, '_> {
         upper: Option<&[u8]>,
         level: u8,
         retired: &mut Vec<Arc<Slot>>,
-    ) -> Result<Option<Child>, IndexError> {
+    ) -> Option<Child> {
         let fences = Fences { lower: &left.lower, upper: Some(&right.lower), level: Some(level) };
         let right_fences = Fences { lower: &right.lower, upper, level: Some(level) };
         let empty = |child: &Child| child.slot.node_unmarked().is_ok_and(|node| is_empty(&node));
         let must = empty(left) || empty(right);
         let both_resident = left.slot.is_resident() && right.slot.is_resident();
         if !must && !both_resident {
-            return Ok(None);
+            return None;
         }
-        let nodes = (
-            self.tree.nodes.node_of(&left.slot, fences, LoadFor::Merge)?,
-            self.tree.nodes.node_of(&right.slot, right_fences, LoadFor::Merge)?,
-        );
+        let load = |slot, fences| self.tree.nodes.node_of(slot, fences, LoadFor::Merge).ok();
+        let nodes = (load(&left.slot, fences)?, load(&right.slot, right_fences)?);
         let fences = Fences { upper, ..fences };
         let slot = match nodes {
             (Node::Leaf(a), Node::Leaf(b)) => {
                 if !must && a.bytes().len() + b.bytes().len() > self.tree.options.leaf_bytes * 3 / 4 {
-                    return Ok(None);
+                    return None;
                 }
                 self.tree
                     .nodes
@@ -147,7 +145,7 @@ impl Merger<'_, '_> {
             }
             (Node::Inner(a), Node::Inner(b)) => {
                 if !must && a.len() + b.len() > self.tree.options.inner_bytes * 3 / 4 {
-                    return Ok(None);
+                    return None;
                 }
                 let mut children = a.to_children();
                 let boundary = children.len();
@@ -155,13 +153,13 @@ impl Merger<'_, '_> {
                 for child in &mut children[boundary - 1..=boundary] {
                     child.may_be_small = self.tree.is_small(&child.slot);
                 }
-                self.join_small(&mut children, upper, level - 1, retired)?;
+                self.join_small(&mut children, upper, level - 1, retired);
                 let node = Inner::build(self.tree.nodes.table, fences, level, &children);
                 self.tree.nodes.fresh_slot(Node::inner(node, &self.tree.nodes.residency))
             }
             _ => unreachable!("neighbours have one level"),
         };
-        Ok(Some(Child { lower: left.lower.clone(), slot, may_be_small: false }))
+        Some(Child { lower: left.lower.clone(), slot, may_be_small: false })
     }
 
     fn join_leaves(&self, left: &Leaf, right: &Leaf, fences: Fences<'_>) -> Leaf {

@@ -156,7 +156,10 @@ impl Tree {
         let pending = maintenance.changes();
         let leaves = LeafMerger::new(self, rules);
         let mut merger = Merger { tree: self, work, leaves, pending, may_load, has_restructured: false };
-        let result = merger.merge_root().and_then(|()| merger.shrink_root());
+        let result = merger.merge_root();
+        if result.is_ok() {
+            merger.shrink_root();
+        }
         self.nodes.len.add(merger.leaves.added);
         self.nodes.superseded.add(merger.leaves.superseded);
         result.map(|()| merger.work)
@@ -192,12 +195,13 @@ impl Merger<'_, '_> {
         Ok(())
     }
 
-    /// While the root has one child, moves the child's node into the root's slot.
-    fn shrink_root(&mut self) -> Result<(), IndexError> {
+    /// While the root has one child, and that can be read, moves the child's node into the root's slot.
+    fn shrink_root(&mut self) {
         let root = Arc::clone(&self.tree.root);
         while let Ok(Node::Inner(inner)) = root.node() {
             let [child] = inner.children() else { break };
-            let node = match self.tree.nodes.child_of(&inner, 0, LoadFor::Merge)? {
+            let Ok(below) = self.tree.nodes.child_of(&inner, 0, LoadFor::Merge) else { break };
+            let node = match below {
                 // A node of its own: the child's knows from now on that it has left the tree.
                 Node::Inner(below) => {
                     let (table, children) = (self.tree.nodes.table, below.to_children());
@@ -209,7 +213,6 @@ impl Merger<'_, '_> {
             self.tree.replace(&root, node, None);
             self.tree.retire(child, self.pending);
         }
-        Ok(())
     }
 
     fn merge_slot(&mut self, slot: &Arc<Slot>, fences: Fences<'_>) -> Result<Outcome, IndexError> {
@@ -287,7 +290,7 @@ impl Merger<'_, '_> {
         let rebuilt = !edits.is_empty();
         let mut children = edit(inner, edits, &small);
         let before = children.len();
-        self.join_small(&mut children, fences.upper, inner.level() - 1, &mut retired)?;
+        self.join_small(&mut children, fences.upper, inner.level() - 1, &mut retired);
         if !rebuilt && children.len() == before {
             return Ok(Outcome::Changed);
         }

@@ -27,7 +27,7 @@ pub use cursor::Cursor;
 pub use newest::{Newest, Recent};
 
 use crate::LoadFor;
-use crate::base::{Base, IndexError, Io, MergeSource, OutOfLineValues, PruneRules};
+use crate::base::{Base, BaseCursor as _, IndexError, Io, MergeSource, OutOfLineValues, PruneRules};
 use crate::memory::{COUNTS_BYTES, TableCharge};
 use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
@@ -133,24 +133,32 @@ impl<S: Base> Table<S> {
 
     /// Prunes a range of the base, in steps.
     pub fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
-        self.purge_while(range, rules, || true).map(|_| ())
+        self.purge_while(range, rules, Err, || true).map(|_| ())
     }
 
-    /// The same while it `goes_on`, which it asks after each step; returns the key from which to continue, `None` at the end of the range.
-    pub fn purge_while(
+    /// The same while it `goes_on`, which it asks after each step; returns the key from which to continue, `None` at the end of the
+    /// range. `skips` gets the error of a node that cannot be read: if it returns `Ok`, the purge goes on behind that node.
+    pub fn purge_while<E>(
         &self,
         range: KeySpan<&[u8]>,
         rules: &PruneRules,
+        mut skips: impl FnMut(IndexError) -> Result<(), E>,
         goes_on: impl Fn() -> bool,
-    ) -> Result<Option<Vec<u8>>, IndexError> {
+    ) -> Result<Option<Vec<u8>>, E> {
         let _held = self.merging.lock();
         if self.merging_has_ended() {
             return Ok(None);
         }
         let mut start = range.start.to_vec();
-        while let Some(next) =
-            self.base.purge_some(KeySpan::new(start.as_slice(), range.end), rules, STEP_BYTES)?
-        {
+        let mut step = |start: &[u8]| {
+            let step = KeySpan::new(start, range.end);
+            self.base.purge_some(step, rules, STEP_BYTES).or_else(|error| {
+                skips(error)?;
+                let after = self.unread_at(start).and_then(|unread| unread.end);
+                Ok(after.filter(|end| range.ends_after(end)).map(Vec::from))
+            })
+        };
+        while let Some(next) = step(&start)? {
             start = next;
             if !goes_on() {
                 return Ok(Some(start));
@@ -158,6 +166,13 @@ impl<S: Base> Table<S> {
             self.base.memory().wait_for_room(LoadFor::Merge);
         }
         Ok(None)
+    }
+
+    /// The keys of the node that leads to `key` and cannot be read.
+    fn unread_at(&self, key: &[u8]) -> Option<KeySpan> {
+        let mut cursor = self.base.cursor(Csn::MAX);
+        cursor.seek(key).err()?;
+        cursor.unread().filter(|unread| unread.contains(key))
     }
 
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is

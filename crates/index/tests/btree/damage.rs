@@ -199,3 +199,36 @@ fn a_cursor_continues_after_nodes_that_cannot_be_read() {
     }
     assert!(passed > 200 && given > 400 * batch.len() / 4, "{passed} spans passed, {given} keys given");
 }
+
+/// One bad node keeps nothing else from being merged, however small its neighbours become: what was merged does not depend on
+/// them. Once the node can be read again the tree is as if it always could.
+#[test]
+fn neighbours_of_a_node_that_cannot_be_read_become_empty() {
+    let (store, root, batch) = build();
+    let whole = store.records.lock().unwrap().clone();
+    let mut tried = 0;
+    for (lsn, record) in whole.iter().filter(|(lsn, _)| **lsn != root) {
+        *store.records.lock().unwrap() = whole.clone();
+        store.records.lock().unwrap().remove(lsn);
+        let (_, unread) = read_around(&store, root, true);
+        let [bad] = &unread[..] else { continue };
+        let tree = BTree::open(TABLE, root, store.clone(), small_nodes());
+        let others = || batch.keys().filter(|key| !bad.contains(key));
+        for key in others() {
+            let tombstone = Batch::from([(key.clone(), vec![Put::tombstone(400)])]);
+            tree.merge(&mut Source::new(&tombstone), &rules(400, &[])).unwrap();
+        }
+        assert_eq!(others().filter(|key| tree.newest_csn(key, Io::Allowed).unwrap().is_some()).count(), 0);
+        let written = tree.write_out().unwrap().root;
+        assert_eq!(read_around(&store, written, true), (Vec::new(), unread.clone()));
+        store.records.lock().unwrap().insert(*lsn, record.clone());
+        let tree = BTree::open(TABLE, written, store.clone(), small_nodes());
+        let left: Vec<_> = rows(&tree, 400).into_iter().map(|(key, ..)| key).collect();
+        let expected: Vec<_> = batch.keys().filter(|key| bad.contains(key)).cloned().collect();
+        assert_eq!(left, expected, "{bad:?}");
+        merge(&tree, &batch, &rules(500, &[]));
+        assert_eq!(rows(&tree, 500).len(), batch.len());
+        tried += 1;
+    }
+    assert!(tried > 10, "{tried}");
+}
