@@ -28,6 +28,7 @@ use std::time::Duration;
 mod aligned;
 mod device;
 mod error;
+mod mapped;
 mod real;
 pub mod sim;
 mod thread;
@@ -35,6 +36,7 @@ mod thread;
 pub use aligned::{AlignedBuf, DIRECT_BYTES};
 pub use device::DeviceInfo;
 pub use error::{DiskError, is_disk_full, is_out_of_files, raw_os_error};
+pub use mapped::{LINE_BYTES, MAPPED_BYTES, MappedFile, MemoryMedium, WORD_BYTES};
 pub use real::{Process, RealEnv, limit_arenas, limit_arenas_to};
 pub use sim::SimEnv;
 
@@ -122,6 +124,27 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
         let (dir, name) = self.parent(path)?;
         dir.open(name, options)
+    }
+
+    /// Creates a file of `bytes` zeros and maps it; [`MappedFile`] has the promises of its memory. All of its space is allocated, so
+    /// that no store can fail, and its name is as durable as its content can be. `bytes` is a multiple of [`MAPPED_BYTES`] above 0.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if the name is taken; [`io::ErrorKind::Unsupported`], with the reason, where the processor
+    /// alone cannot make stores durable and the file system is none in memory; [`io::ErrorKind::InvalidInput`] for another length.
+    /// Nothing was created.
+    fn create_mapped(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>> {
+        let _ = bytes;
+        Err(DiskError::wrap("mmap", path, io::ErrorKind::Unsupported))
+    }
+
+    /// Maps a file that exists, as a whole; with [`OpenOptions::Read`] for reading.
+    ///
+    /// # Errors
+    /// As [`Disk::create_mapped`], and [`io::ErrorKind::NotFound`].
+    fn open_mapped(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn MappedFile>> {
+        let _ = options;
+        Err(DiskError::wrap("mmap", path, io::ErrorKind::Unsupported))
     }
 
     /// [`Dir::list`] of the directory `path`.

@@ -161,3 +161,20 @@ fn a_file_system_that_counts_no_blocks_is_not_full() {
         assert_eq!(disk.disk().free_bytes(path).expect("statvfs"), u64::MAX, "{}", path.display());
     }
 }
+
+/// A child of `fork()` has no mapping of the file: it could store into the parent's.
+#[test]
+fn a_mapped_file_is_not_inherited_and_has_all_of_its_space() {
+    let Ok(temporary) = tempfile::tempdir_in("/dev/shm") else { return };
+    let path = temporary.path().join("not-inherited");
+    let Ok(file) = RealEnv::new().disk().create_mapped(&path, 8192) else { return };
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+    let own = maps.split_once("not-inherited").expect("it is mapped").1;
+    let flags = own.lines().find_map(|line| line.strip_prefix("VmFlags:")).expect("flags");
+    // "Do not copy"; also: it is shared.
+    assert!(["dc", "sh"].iter().all(|flag| flags.split_whitespace().any(|other| other == *flag)), "{flags}");
+    let plain = RealEnv::new().disk().open(&path, OpenOptions::Read).expect("open");
+    assert!(plain.allocated_bytes().expect("stat") >= 8192);
+    drop(file);
+    assert!(!std::fs::read_to_string("/proc/self/smaps").expect("smaps").contains("not-inherited"));
+}

@@ -17,6 +17,12 @@ pub(super) fn device(descriptor: &OwnedFd) -> Result<DeviceInfo, Errno> {
     Ok(info(file_system, queue.as_deref()))
 }
 
+/// The directory in `/sys` of the whole device below an open file, if it has one.
+pub(super) fn directory(descriptor: &OwnedFd) -> Option<PathBuf> {
+    let number = retry_on_intr(|| fstat(descriptor)).ok()?.st_dev;
+    directory_of(Path::new("/sys/dev/block"), number)
+}
+
 /// The directory of the whole device; a partition has no queue of its own. `None` for file systems without a device.
 fn directory_of(by_number: &Path, number: Dev) -> Option<PathBuf> {
     let name = format!("{}:{}", major(number), minor(number));

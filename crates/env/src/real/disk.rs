@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::dir::RealDir;
-use crate::{Dir, Disk, DiskError};
+use super::mapped;
+use crate::{Dir, Disk, DiskError, MappedFile, OpenOptions};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RealDisk;
@@ -22,5 +23,13 @@ impl Disk for RealDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         rustix::fs::rename(from, to).map_err(|e| DiskError::wrap("rename", from, e))
+    }
+
+    fn create_mapped(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>> {
+        mapped::create(path, bytes)
+    }
+
+    fn open_mapped(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn MappedFile>> {
+        mapped::open_existing(path, options)
     }
 }

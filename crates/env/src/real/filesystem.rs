@@ -6,17 +6,19 @@ pub(super) struct Magic(u32);
 
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58f6;
+const HUGETLBFS: u32 = 0x9584_58f6;
 /// Shared by ext2, ext3 and ext4.
 const EXT: u32 = 0xef53;
 const XFS: u32 = 0x5846_5342;
 const F2FS: u32 = 0xf2f5_2010;
 
-const NAMES: [(u32, &str); 18] = [
+const NAMES: [(u32, &str); 19] = [
     (EXT, "ext4"),
     (XFS, "xfs"),
     (F2FS, "f2fs"),
     (TMPFS, "tmpfs"),
     (RAMFS, "ramfs"),
+    (HUGETLBFS, "hugetlbfs"),
     (0x9123_683e, "btrfs"),
     (0x2fc1_2fc1, "zfs"),
     (0xca45_1a4e, "bcachefs"),
@@ -46,7 +48,7 @@ impl Magic {
 
     /// Whether it keeps files in memory only: some such kernels accept direct I/O and ignore it.
     pub(super) fn is_memory(self) -> bool {
-        matches!(self.0, TMPFS | RAMFS)
+        matches!(self.0, TMPFS | RAMFS | HUGETLBFS)
     }
 
     /// Whether every direct write that it accepts reaches the device. Other file systems may accept one and buffer it.

@@ -9,10 +9,12 @@ mod disk;
 mod file;
 mod filesystem;
 mod lock;
+mod mapped;
 mod memory;
 mod process;
 mod random;
 mod usage;
+mod write_back;
 
 use std::io;
 use std::sync::Arc;

@@ -124,7 +124,7 @@ impl Dir for SimDir {
 
     fn sync(&self) -> io::Result<()> {
         let (mut state, path) = self.enter()?;
-        let verdict = state.plan.admit(Op::SyncDir);
+        let verdict = state.admit(Op::SyncDir);
         let rng = Rng::new(state.rng.next());
         let now = state.medium.last_seq();
         let names = &mut state.medium.names;

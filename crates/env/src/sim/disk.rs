@@ -7,11 +7,12 @@ use std::sync::Arc;
 use super::dir::SimDir;
 use super::error::{Errno, crashed};
 use super::inode::Inode;
+use super::mapped;
 use super::medium::Flight;
 use super::names::{Change, Ino, Node, clean};
 use super::plan::{Op, Verdict};
 use super::state::{Shared, State};
-use crate::{Dir, Disk};
+use crate::{Dir, Disk, MappedFile, OpenOptions};
 
 #[derive(Debug)]
 pub(super) struct SimDisk {
@@ -25,7 +26,7 @@ pub(super) fn change(
     (operation, path): (&'static str, &Path),
     change: Change,
 ) -> io::Result<()> {
-    match state.plan.admit(op) {
+    match state.admit(op) {
         Verdict::Proceed => {}
         Verdict::Full => return Err(Errno::NoSpace.on(operation, path)),
         Verdict::Fail(_) => return Err(Errno::Io.on(operation, path)),
@@ -66,7 +67,7 @@ pub(super) fn check_dir(state: &State, operation: &'static str, path: &Path) -> 
     }
 }
 
-fn check_parent(state: &State, operation: &'static str, path: &Path) -> io::Result<()> {
+pub(super) fn check_parent(state: &State, operation: &'static str, path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| check_dir(state, operation, parent))
 }
 
@@ -116,5 +117,13 @@ impl Disk for SimDisk {
         }
         let rename = Change::Rename { from: from.clone(), to, node: Node::File(ino) };
         change(&mut state, Op::Unlink, ("rename", &from), rename)
+    }
+
+    fn create_mapped(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>> {
+        mapped::create_mapped(&self.shared, path, bytes)
+    }
+
+    fn open_mapped(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn MappedFile>> {
+        mapped::open_mapped(&self.shared, path, options)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::plan::Loss;
 use super::state::Shared;
-use crate::DeviceInfo;
+use crate::{DeviceInfo, MemoryMedium};
 
 /// Plans faults of a [`SimEnv`](super::SimEnv). Operations, writes and syncs are numbered from 1, so
 /// `crash_at(op_count() + 1)` hits the next one.
@@ -13,7 +13,8 @@ pub struct Faults<'a> {
 
 impl Faults<'_> {
     /// How many operations there were: writes, allocations, changes of a length, syncs of files and directories,
-    /// creates, renames and removals. A new directory counts as a create; reads do not count.
+    /// creates, renames and removals, write-backs and fences of mapped files. A new directory counts as a create; reads and stores
+    /// do not count.
     pub fn op_count(&self) -> u64 {
         self.shared.state.lock().plan.ops
     }
@@ -37,7 +38,7 @@ impl Faults<'_> {
 
     /// Crashes the machine now; changes in flight in other threads stay incomplete.
     pub fn crash_now(&self) {
-        self.shared.state.lock().plan.crashed = true;
+        self.shared.state.lock().crash();
     }
 
     /// Whether the machine has crashed.
@@ -112,6 +113,16 @@ impl Faults<'_> {
     /// Whether files take [`File::allocate`](crate::File::allocate) (true by default).
     pub fn allocation(&self, taken: bool) {
         self.shared.state.lock().plan.settings.allocation = taken;
+    }
+
+    /// What memory new mapped files are in (persistent by default); `None`: files are not mapped.
+    pub fn mapped(&self, medium: Option<MemoryMedium>) {
+        self.shared.state.lock().plan.settings.mapped = medium;
+    }
+
+    /// How many lines of mapped files were written back although nothing in them had changed since the last time.
+    pub fn unneeded_write_backs(&self) -> u64 {
+        self.shared.state.lock().medium.memories().map(|memory| memory.unneeded).sum()
     }
 
     /// The result of [`Disk::device`](crate::Disk::device), for every path. By default a device with a volatile cache,

@@ -49,7 +49,15 @@ impl SimFile {
     }
 
     fn enter_to_write(&self, operation: &'static str) -> io::Result<MutexGuard<'_, State>> {
-        if self.writable { self.enter() } else { Err(Errno::BadDescriptor.on(operation, &self.path)) }
+        if !self.writable {
+            return Err(Errno::BadDescriptor.on(operation, &self.path));
+        }
+        let mut state = self.enter()?;
+        // Nothing here writes to a file both ways.
+        if self.inode(&mut state)?.memory().is_some() {
+            return Err(Errno::Unsupported.on(operation, &self.path));
+        }
+        Ok(state)
     }
 
     /// The inode of an open file is never collected.
@@ -67,7 +75,7 @@ impl SimFile {
         if reach == Reach::Device && !state.plan.settings.direct_writes {
             return Err(Errno::Unsupported.on("write", &self.path));
         }
-        let verdict = state.plan.admit(Op::Write);
+        let verdict = state.admit(Op::Write);
         let flight = Flight::Write { ino: self.ino, offset, data: Bytes::new(data), reach };
         match verdict {
             Verdict::Proceed => {}
@@ -179,7 +187,7 @@ impl File for SimFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.enter()?;
-        let verdict = state.plan.admit(Op::Sync);
+        let verdict = state.admit(Op::Sync);
         let cutoff = state.medium.last_seq();
         if verdict == Verdict::Proceed {
             MutexGuard::bump(&mut state);
@@ -207,7 +215,7 @@ impl File for SimFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.enter_to_write("ftruncate")?;
         let flight = Flight::SetLen { ino: self.ino, len };
-        if state.plan.admit(Op::SetLen) == Verdict::Crash {
+        if state.admit(Op::SetLen) == Verdict::Crash {
             state.medium.submit(flight);
             return Err(crashed());
         }
@@ -227,7 +235,7 @@ impl File for SimFile {
             return Err(Errno::Unsupported.on("fallocate", &self.path));
         }
         let flight = |len| Flight::SetLen { ino: self.ino, len };
-        let verdict = state.plan.admit(Op::Allocate);
+        let verdict = state.admit(Op::Allocate);
         let free = state.free();
         let inode = self.inode(&mut state)?;
         let len = inode.len();
@@ -258,7 +266,7 @@ impl File for SimFile {
 
     fn punch_hole_from(&self, offset: u64) -> io::Result<()> {
         let mut state = self.enter_to_write("fallocate")?;
-        if state.plan.admit(Op::SetLen) == Verdict::Crash {
+        if state.admit(Op::SetLen) == Verdict::Crash {
             return Err(crashed());
         }
         let seq = state.medium.next_seq();

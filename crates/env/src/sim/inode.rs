@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::content::{self, Content, SECTOR, Sector};
 use super::fate::{Fate, Seq};
+use super::memory::Memory;
 
 /// How far a complete write got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub(super) struct Inode {
     /// what is written into a hole when it writes that back.
     hole_from: Option<u64>,
     durable_hole_from: Option<u64>,
+    /// Its content, if it is mapped; nothing above but the length counts then.
+    memory: Option<Memory>,
     /// How many handles are open.
     pub(super) open: u32,
     /// Whether the cached directories name it.
@@ -68,6 +71,27 @@ impl Inode {
     pub(super) fn durable(content: Content, len: u64) -> Inode {
         let (cache, cache_len) = (content.clone(), len);
         Inode { cache, cache_len, durable: content, durable_len: len, linked: true, ..Inode::default() }
+    }
+
+    /// A mapped file.
+    pub(super) fn of_memory(memory: Memory) -> Inode {
+        let mut inode = Inode { linked: true, ..Inode::default() };
+        inode.map(memory);
+        inode
+    }
+
+    /// The file is mapped.
+    pub(super) fn map(&mut self, memory: Memory) {
+        self.cache_len = memory.words.len() as u64;
+        self.memory = Some(memory);
+    }
+
+    pub(super) fn memory(&self) -> Option<&Memory> {
+        self.memory.as_ref()
+    }
+
+    pub(super) fn memory_mut(&mut self) -> Option<&mut Memory> {
+        self.memory.as_mut()
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -104,13 +128,19 @@ impl Inode {
     /// Reads what the process sees.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let count = self.readable(buf.len(), offset);
-        self.cache.read(&mut buf[..count], offset);
+        match &self.memory {
+            Some(memory) => buf[..count].copy_from_slice(&memory.bytes()[offset as usize..][..count]),
+            None => self.cache.read(&mut buf[..count], offset),
+        }
         count
     }
 
     /// Reads around the cache. Such a read writes dirty pages back first (to the device, not durably), so only clean
     /// sectors show the durable state.
     pub(super) fn read_direct(&self, buf: &mut [u8], offset: u64) -> usize {
+        if self.memory.is_some() {
+            return self.read(buf, offset);
+        }
         let count = self.readable(buf.len(), offset);
         self.durable.read(&mut buf[..count], offset);
         let end = offset + count as u64;
@@ -340,6 +370,9 @@ impl Inode {
 
     /// Changes one byte of every state of the file: cached, durable and pending.
     pub(super) fn corrupt(&mut self, offset: u64, change: impl FnOnce(&mut u8)) {
+        if let Some(memory) = &mut self.memory {
+            return memory.corrupt(offset, change);
+        }
         let mut byte = [0];
         self.cache.read(&mut byte, offset);
         change(&mut byte[0]);
@@ -356,6 +389,9 @@ impl Inode {
 
     /// The durable content: a power cut that keeps no pending version leaves this.
     pub(super) fn durable_bytes(&self, power_safe: bool) -> Vec<u8> {
+        if let Some(memory) = &self.memory {
+            return memory.durable_bytes();
+        }
         let mut flushed = self.clone();
         if power_safe {
             flushed.flush_device();
@@ -366,7 +402,7 @@ impl Inode {
     /// The whole content as reads see it.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(self.cache_len).unwrap_or(0)];
-        self.cache.read(&mut bytes, 0);
+        self.read(&mut bytes, 0);
         bytes
     }
 }

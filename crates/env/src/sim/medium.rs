@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::content;
 use super::fate::{Fate, Seq, torn};
 use super::inode::{Inode, Reach};
+use super::memory::Memory;
 use super::names::{Change, Ino, Names};
 use super::rng::Rng;
 
@@ -134,16 +135,36 @@ impl Medium {
         self.image(names, &mut fate, |inode, fate| inode.os_crash(fate, seq))
     }
 
-    fn image(&self, names: Names, fate: &mut Fate, left: impl Fn(&Inode, &mut Fate) -> Inode) -> Medium {
+    fn image(&self, mut names: Names, fate: &mut Fate, left: impl Fn(&Inode, &mut Fate) -> Inode) -> Medium {
         let reachable = names.reachable();
         let mut inodes = BTreeMap::new();
         for (ino, inode) in &self.inodes {
             fate.next_file();
-            if reachable.contains(ino) {
-                inodes.insert(*ino, left(inode, fate));
+            if !reachable.contains(ino) {
+                continue;
+            }
+            match inode.memory().map(|memory| memory.power_cut(fate, self.last + 1)) {
+                None => _ = inodes.insert(*ino, left(inode, fate)),
+                Some(Some(memory)) => _ = inodes.insert(*ino, Inode::of_memory(memory)),
+                Some(None) => names.forget(*ino),
             }
         }
         Medium { inodes, names, flights: BTreeMap::new(), last: self.last }
+    }
+
+    /// The mapped files.
+    pub(super) fn memories(&self) -> impl Iterator<Item = &Memory> {
+        self.inodes.values().filter_map(Inode::memory)
+    }
+
+    /// The machine crashes: later stores into mapped files are in no image.
+    pub(super) fn freeze_memories(&mut self) {
+        self.inodes.values_mut().filter_map(Inode::memory_mut).for_each(Memory::freeze);
+    }
+
+    /// The process was killed: the image has mapped files of its own.
+    pub(super) fn kill_memories(&mut self) {
+        self.inodes.values_mut().filter_map(Inode::memory_mut).for_each(|memory| *memory = memory.killed());
     }
 
     /// Drops files that nothing can reach.

@@ -18,6 +18,10 @@
 //! whenever something in it survived. Paths are absolute; a relative one starts at the root. An open directory, a lock
 //! and an open file stay the same when [`SimEnv::move_dir_raw`] moves the directory.
 //!
+//! **Mapped files** keep, for each word, the value that threads see, the durable one, and those that it was seen to have between: when it
+//! was stored as a word, when its line was written back, and now. A power cut leaves any of them, word by word. A store by address
+//! that another one follows before its line is written back is not seen.
+//!
 //! **Time** advances by one microsecond with each disk operation, by [`SimEnv::advance`], and by sleeping, which does
 //! not block. **Threads** are real, so only a test with one thread is deterministic.
 //!
@@ -50,7 +54,9 @@ mod faults;
 mod file;
 mod inode;
 mod lock;
+mod mapped;
 mod medium;
+mod memory;
 mod names;
 mod plan;
 mod raw;
@@ -121,7 +127,7 @@ impl SimEnv {
         let mut rng = Rng::new(mix(seed));
         medium.resolve_flights(&mut rng);
         match kind {
-            CrashKind::Kill => {}
+            CrashKind::Kill => medium.kill_memories(),
             CrashKind::OsCrash => medium = medium.os_crash(rng),
             CrashKind::PowerCut => medium = medium.power_cut(rng, settings.power_safe),
         }

@@ -184,6 +184,14 @@ impl Names {
         Names { cache, durable, pending }
     }
 
+    /// A file is gone under all of its names.
+    pub(super) fn forget(&mut self, ino: Ino) {
+        for names in [&mut self.cache, &mut self.durable] {
+            names.retain(|_, node| *node != Node::File(ino));
+        }
+        self.pending.retain(|pending| pending.change.node() != Some(Node::File(ino)));
+    }
+
     /// The files that have a cached name.
     pub(super) fn files(&self) -> impl Iterator<Item = Ino> + '_ {
         self.cache.values().filter_map(|node| node.file())

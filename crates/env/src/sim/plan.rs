@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::DeviceInfo;
+use crate::{DeviceInfo, MemoryMedium};
 
 /// How much of the data that a failed sync covered is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub(super) enum Op {
     Create,
     /// A rename or a removal.
     Unlink,
+    /// Lines of a mapped file are written back.
+    WriteBack,
+    /// A thread waits until they are durable.
+    Fence,
 }
 
 /// The outcome of an operation.
@@ -56,6 +60,8 @@ pub(super) struct Settings {
     pub(super) allocation: bool,
     /// `None`: the default description.
     pub(super) device: Option<DeviceInfo>,
+    /// The medium of new mapped files; `None`: there are none.
+    pub(super) mapped: Option<MemoryMedium>,
 }
 
 impl Default for Settings {
@@ -68,6 +74,7 @@ impl Default for Settings {
             direct_writes: true,
             allocation: true,
             device: None,
+            mapped: Some(MemoryMedium::Persistent),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::error::crashed;
 use super::lock::Held;
 use super::medium::{Flight, Medium};
 use super::names::join;
-use super::plan::Plan;
+use super::plan::{Op, Plan, Verdict};
 use super::rng::Rng;
 
 /// The duration of a disk operation.
@@ -62,6 +62,21 @@ impl State {
 
     pub(super) fn alive(&self) -> io::Result<()> {
         if self.plan.crashed { Err(crashed()) } else { Ok(()) }
+    }
+
+    /// Counts an operation and decides about it.
+    pub(super) fn admit(&mut self, op: Op) -> Verdict {
+        let verdict = self.plan.admit(op);
+        if verdict == Verdict::Crash {
+            self.crash();
+        }
+        verdict
+    }
+
+    /// The machine crashes.
+    pub(super) fn crash(&mut self) {
+        self.plan.crashed = true;
+        self.medium.freeze_memories();
     }
 
     /// How many bytes may be added.

@@ -2,6 +2,7 @@
 
 mod dirs;
 mod files;
+mod mapped;
 mod outside;
 
 use std::path::{Path, PathBuf};
@@ -70,7 +71,26 @@ macro_rules! suite {
     };
 }
 
+/// The same on tmpfs, where files are mapped.
+fn on_tmpfs(check: fn(&Bed)) {
+    let Ok(temporary) = tempfile::tempdir_in("/dev/shm") else { return };
+    let env = RealEnv::new();
+    if env.disk().device(temporary.path()).expect("statfs").file_system != "tmpfs" {
+        return;
+    }
+    let mover = Box::new(|from: &Path, to: &Path| RealEnv::new().disk().rename(from, to).expect("rename"));
+    check(&Bed { env, dir: temporary.path().to_path_buf(), mover });
+}
+
+#[test]
+fn mapped_files_of_tmpfs() {
+    on_tmpfs(mapped::what_is_stored_is_there_for_all_and_after_it_is_closed);
+    on_tmpfs(mapped::what_cannot_be_mapped_is_refused_and_changes_nothing);
+}
+
 suite! {
+    mapped::what_is_stored_is_there_for_all_and_after_it_is_closed,
+    mapped::what_cannot_be_mapped_is_refused_and_changes_nothing,
     files::reads_stop_at_the_end,
     files::writes_extend_and_leave_zeros_between,
     files::vectored_writes_join_their_pieces,

@@ -3,6 +3,7 @@
 mod crash_points;
 mod direct;
 mod failed_syncs;
+mod mapped;
 mod model;
 mod name_model;
 mod names;
