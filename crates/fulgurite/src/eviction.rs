@@ -31,6 +31,7 @@ use crate::error::OrError;
 use crate::maintenance::Round;
 use crate::memory_charge::MemoryCharge;
 use crate::memtable_share::MemtableShare;
+use crate::program_memory::ProgramBytes;
 use crate::space::budget::Admitted;
 use crate::stats::MemoryStats;
 use crate::transaction::memory::TransactionMemory;
@@ -63,6 +64,7 @@ pub(crate) struct Memory {
     pub accounts: Arc<MemoryCharge>,
     pub tickets: Arc<MemoryCharge>,
     pub collection: Arc<MemoryCharge>,
+    pub program: Arc<ProgramBytes>,
     log_buffer_bytes: AtomicUsize,
     clock: Mutex<Clock>,
     /// Whether a thread of the background evicts.
@@ -123,6 +125,7 @@ impl Memory {
             accounts: MemoryCharge::new(&index),
             tickets: MemoryCharge::new(&index),
             collection: MemoryCharge::new(&index),
+            program: ProgramBytes::new(&index),
             index,
             memtables: MemtableShare::default(),
             log_buffer_bytes: AtomicUsize::new(0),
@@ -186,6 +189,7 @@ impl Memory {
             ticket_bytes: self.tickets.bytes() as u64,
             account_bytes: self.accounts.bytes() as u64,
             collection_bytes: self.collection.bytes() as u64,
+            program_bytes: self.program.bytes() as u64,
             evicted_nodes: evicted_nodes.load(Relaxed),
             evicted_values: evicted_values.load(Relaxed),
             evicted_bytes: evicted_bytes.load(Relaxed),

@@ -209,6 +209,8 @@ pub struct MemoryStats {
     pub account_bytes: u64,
     /// Bytes of the segment that garbage collection has decoded, at most.
     pub collection_bytes: u64,
+    /// Bytes that the program counts itself ([`Database::program_memory`](crate::Database::program_memory)).
+    pub program_bytes: u64,
     /// Resident bytes of the whole process, not of files; 0 if that is not known. Beside [`MemoryStats::total_bytes`] it has the program's own memory, code,
     /// stacks, and `freed_bytes`.
     pub resident_bytes: u64,
@@ -246,7 +248,8 @@ impl MemoryStats {
             + self.transaction_bytes
             + self.ticket_bytes
             + self.account_bytes
-            + self.collection_bytes;
+            + self.collection_bytes
+            + self.program_bytes;
         of_index + self.table_bytes + self.tombstone_bytes + of_engine
     }
 }

@@ -83,6 +83,34 @@ fn a_database_larger_than_its_budget_stays_within_it() {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
 
+/// Nodes give way to the program's own memory, and come back after it.
+#[test]
+fn memory_that_the_program_counts_is_part_of_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    load(&db, 0);
+    db.checkpoint().unwrap();
+    let table = db.table("rows").unwrap();
+    let read_all = || assert_eq!(table.range(..).unwrap().map(Result::unwrap).count() as u64, ROWS);
+    let nodes_of = |db: &Database| {
+        read_all();
+        (db.stats().memory.node_bytes, db.stats().memory.total_bytes())
+    };
+    let (nodes, _) = nodes_of(&db);
+    let (one, other) = (db.program_memory(), db.program_memory());
+    one.set(BUDGET / 4);
+    other.set(BUDGET / 4);
+    assert_eq!(db.stats().memory.program_bytes, BUDGET as u64 / 2);
+    let (fewer, total) = nodes_of(&db);
+    assert!(fewer < nodes * 2 / 3, "{nodes} bytes of nodes, then {fewer}");
+    assert!(total <= BUDGET as u64 * 3 / 2, "{total} bytes, {:?}", db.stats());
+    one.set(0);
+    drop(other);
+    assert_eq!((db.stats().memory.program_bytes, one.of_all()), (0, 0));
+    let (again, _) = nodes_of(&db);
+    assert!(again > fewer * 4 / 3, "{fewer} bytes of nodes, then {again}");
+}
+
 #[test]
 fn a_budget_below_its_least_is_refused_with_both_numbers() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use crossbeam_utils::atomic::AtomicCell;
+use fulgurite::ProgramMemory;
 use parking_lot::Mutex;
 
 use crate::session::Session;
@@ -55,13 +56,26 @@ pub(crate) struct Client {
     /// Bytes of replies that are not sent.
     pub unsent_bytes: AtomicUsize,
     pub names: Mutex<Names>,
+    /// It is not closed for its memory (`CLIENT NO-EVICT`).
+    pub is_kept: AtomicBool,
     is_killed: AtomicBool,
+    memory: ProgramMemory,
 }
 
+/// What a connection without commands and replies takes, about.
+const BYTES: usize = 2 << 10;
+
+/// Bytes of buffers are counted in steps of this many: most connections hardly have any, and none of those touches what all share.
+const STEP_BYTES: usize = 8 << 10;
+
 impl Client {
-    pub fn new(origin: Origin) -> Client {
+    /// What its buffers take counts as `memory`.
+    pub fn new(origin: Origin, memory: ProgramMemory) -> Client {
+        memory.set(BYTES);
         Client {
             origin,
+            memory,
+            is_kept: false.into(),
             active_ms: origin.created_ms.into(),
             command: AtomicCell::new(&"NULL"),
             database: 0.into(),
@@ -86,6 +100,20 @@ impl Client {
         self.is_resp3.store(session.protocol == fulgurite_resp::Protocol::Resp3, Relaxed);
     }
 
+    /// How much memory its buffers take: of commands that arrive or wait, and of replies.
+    pub fn buffer_bytes(&self) -> usize {
+        let buffers = [&self.input_bytes, &self.queued_bytes, &self.unsent_bytes];
+        buffers.map(|bytes| bytes.load(Relaxed)).iter().sum()
+    }
+
+    /// Counts what its buffers take within the memory of the database.
+    pub fn count_memory(&self) {
+        let bytes = BYTES + self.buffer_bytes() / STEP_BYTES * STEP_BYTES;
+        if bytes != self.memory.bytes() {
+            self.memory.set(bytes);
+        }
+    }
+
     /// No command of it begins any more. Its thread closes it.
     pub fn kill(&self) {
         self.is_killed.store(true, SeqCst);
@@ -97,21 +125,54 @@ impl Client {
     }
 }
 
-/// All connections, by number.
-#[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
+/// All connections.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    by_number: Mutex<BTreeMap<u64, Arc<Client>>>,
+    /// Tells how much all take.
+    memory: ProgramMemory,
+    /// How many were closed because all took too much.
+    pub evicted: AtomicU64,
+}
 
 impl Clients {
+    pub fn new(memory: ProgramMemory) -> Clients {
+        Clients { by_number: Mutex::default(), memory, evicted: 0.into() }
+    }
+
+    /// How much memory all take.
+    pub fn bytes(&self) -> usize {
+        self.memory.of_all()
+    }
+
     pub fn add(&self, client: &Arc<Client>) {
-        self.0.lock().insert(client.origin.id, client.clone());
+        self.by_number.lock().insert(client.origin.id, client.clone());
     }
 
     pub fn remove(&self, id: u64) {
-        self.0.lock().remove(&id);
+        self.by_number.lock().remove(&id);
+    }
+
+    /// Connections whose buffers make all take more than `bytes_max`, those with the largest first, without those that are to be kept.
+    /// None of them begins another command.
+    pub fn kill_largest(&self, bytes_max: usize) -> Vec<Arc<Client>> {
+        let mut alive = self.all();
+        alive.retain(|client| !client.is_killed());
+        let mut bytes: usize = alive.iter().map(|client| client.buffer_bytes()).sum();
+        alive.retain(|client| !client.is_kept.load(Relaxed) && client.buffer_bytes() > 0);
+        alive.sort_by_key(|client| std::cmp::Reverse(client.buffer_bytes()));
+        let killed = alive.into_iter().take_while(|client| {
+            let is_too_much = bytes > bytes_max;
+            bytes = bytes.saturating_sub(client.buffer_bytes());
+            is_too_much
+        });
+        let killed: Vec<_> = killed.inspect(|client| client.kill()).collect();
+        self.evicted.fetch_add(killed.len() as u64, Relaxed);
+        killed
     }
 
     /// All of now, in the order in which they were accepted.
     pub fn all(&self) -> Vec<Arc<Client>> {
-        self.0.lock().values().cloned().collect()
+        self.by_number.lock().values().cloned().collect()
     }
 }

@@ -63,6 +63,7 @@ impl Server {
         let inbox_count = inboxes.len();
         let shared = Arc::new(Shared {
             saves: Arc::new(Saves::new(&db)),
+            clients: Clients::new(db.program_memory()),
             settings: Settings::new(&config),
             directives: Directives::new(&config, &addresses, &db),
             db,
@@ -80,7 +81,6 @@ impl Server {
             newest_id: AtomicU64::new(0),
             connected: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
-            clients: Clients::default(),
             pause: Pause::default(),
             commands: Tallies::new(threads),
             started_ns: env.clock().monotonic_ns(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fulgurite::{Csn, Durability};
 use fulgurite_resp::Protocol;
@@ -122,6 +123,7 @@ impl Session {
     pub fn reset(&mut self, is_authenticated: bool, durability: Durability) {
         let own = self.own;
         self.client.names.lock().name.clear();
+        self.client.is_kept.store(false, Relaxed);
         *self = Session::new(self.client.clone(), is_authenticated, durability);
         self.own = own;
     }

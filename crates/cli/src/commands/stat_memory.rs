@@ -23,6 +23,7 @@ pub(super) fn as_json(memory: &MemoryStats) -> Value {
         "ticket_bytes": memory.ticket_bytes,
         "account_bytes": memory.account_bytes,
         "collection_bytes": memory.collection_bytes,
+        "program_bytes": memory.program_bytes,
         "resident_bytes": memory.resident_bytes,
         "freed_bytes": memory.freed_bytes,
         "value_hits": memory.value_hits,
@@ -63,6 +64,7 @@ pub(super) fn rows(memory: &MemoryStats, row: &mut impl FnMut(&str, String, &str
     row("  tickets", size(memory.ticket_bytes), "of commits that are not complete");
     row("  accounts", size(memory.account_bytes), "of the live bytes of segments");
     row("  collection", size(memory.collection_bytes), "a segment out of which live bytes are moved");
+    row("  program", size(memory.program_bytes), "of the program itself: a server's connections");
     row(
         "resident",
         size(memory.resident_bytes),

@@ -104,12 +104,12 @@ fn describe(client: &Client, now_ms: u64, text: &mut Vec<u8>) {
          resp={}",
         seconds(origin.created_ms),
         seconds(client.active_ms.load(Relaxed)),
-        if client.is_killed() {
-            "A"
-        } else if queued > 0 {
-            "x"
-        } else {
-            "N"
+        match (client.is_killed(), queued > 0, client.is_kept.load(Relaxed)) {
+            (true, ..) => "A",
+            (_, true, true) => "xe",
+            (_, true, false) => "x",
+            (_, false, true) => "e",
+            (_, false, false) => "N",
         },
         client.database.load(Relaxed),
         queued as i64 - 1,

@@ -1,5 +1,7 @@
 //! `CLIENT`: what clients are connected, and how this one is set up.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use fulgurite::Missing;
 use fulgurite_resp::parse_i64;
 
@@ -25,7 +27,7 @@ pub(super) static SUBCOMMANDS: &[Subcommand] = &[
     Subcommand { name: "client|setname", arity: 3, handler: setname },
     Subcommand { name: "client|setinfo", arity: 4, handler: setinfo },
     Subcommand { name: "client|reply", arity: 3, handler: reply },
-    Subcommand { name: "client|no-evict", arity: 3, handler: switch },
+    Subcommand { name: "client|no-evict", arity: 3, handler: no_evict },
     Subcommand { name: "client|no-touch", arity: 3, handler: switch },
     Subcommand { name: "client|getredir", arity: 2, handler: getredir },
     Subcommand { name: "client|help", arity: 2, handler: client_help },
@@ -36,7 +38,7 @@ pub(super) fn client(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 fn client_help(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
-    const LINES: [&str; 31] = [
+    const LINES: [&str; 32] = [
         "GETNAME",
         "    Return the name of the connection.",
         "GETREDIR",
@@ -52,6 +54,7 @@ fn client_help(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
         "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB) | ID <id> [<id> ...]]",
         "    Return a line about each connection.",
         "NO-EVICT (ON|OFF)",
+        "    Do not close the connection if the buffers of all take too much memory, or do.",
         "NO-TOUCH (ON|OFF)",
         "    Change nothing.",
         "PAUSE <timeout> [WRITE|ALL]",
@@ -131,6 +134,12 @@ fn reply(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 /// Options that change nothing here: no client is evicted, and no access is recorded.
+fn no_evict(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
+    switch(context, args)?;
+    context.session.client.is_kept.store(args.is(2, "on"), Relaxed);
+    Ok(())
+}
+
 fn switch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if args.is(2, "on") || args.is(2, "off") { context.ok() } else { Err(ErrorReply::SYNTAX.into()) }
 }

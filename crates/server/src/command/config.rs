@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fulgurite::Database;
 use parking_lot::Mutex;
@@ -50,6 +50,8 @@ pub(crate) struct Directives {
     values: Mutex<Vec<String>>,
     /// The memory budget with which the database was opened.
     memory_bytes: u64,
+    /// 0: any number.
+    buffer_bytes_max: AtomicUsize,
 }
 
 impl Directives {
@@ -70,7 +72,27 @@ impl Directives {
             "requirepass" => config.password.as_ref().map_or("", |password| password.text()).into(),
             _ => directive.default.into(),
         };
-        Directives { values: Mutex::new(DIRECTIVES.iter().map(value).collect()), memory_bytes }
+        let values = Mutex::new(DIRECTIVES.iter().map(value).collect());
+        let directives = Directives { values, memory_bytes, buffer_bytes_max: 0.into() };
+        directives.set_buffer_bytes_max(db);
+        directives
+    }
+
+    /// How much the buffers of all connections may take, in bytes; `None` is any number.
+    pub fn buffer_bytes_max(&self) -> Option<usize> {
+        Some(self.buffer_bytes_max.load(Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// Has `maxmemory-clients` be in force, which may be a part of the memory budget.
+    fn set_buffer_bytes_max(&self, db: &Database) {
+        let value = self.value("maxmemory-clients");
+        let bytes = match value.strip_suffix('%') {
+            Some(percent) => {
+                db.stats().memory.budget_bytes / 100 * percent.parse::<u64>().unwrap_or_default()
+            }
+            None => value.parse().unwrap_or_default(),
+        };
+        self.buffer_bytes_max.store(usize::try_from(bytes).unwrap_or(usize::MAX), Relaxed);
     }
 
     /// The value of a directive; empty if it is unknown.
@@ -169,6 +191,7 @@ fn set(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     apply_all(shared, &values, &after)?;
     *values = after;
     drop(values);
+    shared.directives.set_buffer_bytes_max(&shared.db);
     // Threads that wait for events have other deadlines now.
     shared.wake_all();
     context.ok()
@@ -231,6 +254,8 @@ fn apply(shared: &Shared, effect: Effect, value: &str) -> Result<(), String> {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             shared.db.set_memory_bytes(bytes).map_err(|error| error.to_string())?;
         }
+        // Depends on the budget, too: once all directives have their values.
+        Effect::BufferBytesMax => {}
     }
     Ok(())
 }

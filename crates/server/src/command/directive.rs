@@ -39,6 +39,7 @@ pub(super) enum Effect {
     OutputLimits,
     Password,
     Memory,
+    BufferBytesMax,
 }
 
 /// A directive.

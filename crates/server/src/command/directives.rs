@@ -116,7 +116,7 @@ pub(super) static DIRECTIVES: &[Directive] = &[
     number("lua-time-limit", 0, i64::MAX, "5000"),
     row("maxclients", Values::Number(1, u32::MAX as i64), Use::Takes(Effect::ClientsMax), "10000"),
     row("maxmemory", Values::Bytes(0, u64::MAX), Use::Takes(Effect::Memory), "0"),
-    row("maxmemory-clients", Values::BytesOrPercent, Use::Keeps, "0"),
+    row("maxmemory-clients", Values::BytesOrPercent, Use::Takes(Effect::BufferBytesMax), "50%"),
     number("maxmemory-eviction-tenacity", 0, 100, "10"),
     fixed("maxmemory-policy", POLICY, "noeviction"),
     number("maxmemory-samples", 1, INT_MAX, "5"),

@@ -119,22 +119,13 @@ fn clients(context: &mut Context<'_>, _: &Stats, text: &mut String) -> Result<()
 
 fn memory(_: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<()> {
     let memory = &stats.memory;
-    let used = memory.node_bytes
-        + memory.value_bytes
-        + memory.slot_bytes
-        + memory.memtable_bytes
-        + memory.table_bytes
-        + memory.log_buffer_bytes
-        + memory.transaction_bytes
-        + memory.tombstone_bytes
-        + memory.ticket_bytes
-        + memory.account_bytes
-        + memory.collection_bytes;
+    let used = memory.total_bytes();
     lines(
         text,
         [
             ("used_memory", &used),
             ("used_memory_human", &human(used)),
+            ("mem_clients_normal", &memory.program_bytes),
             ("used_memory_rss", &memory.resident_bytes),
             ("used_memory_rss_human", &human(memory.resident_bytes)),
             ("maxmemory", &memory.budget_bytes),
@@ -188,6 +179,7 @@ fn stats(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<
             ("total_connections_received", &context.shared.accepted.load(Relaxed)),
             ("total_commands_processed", &(inline + at_workers)),
             ("rejected_connections", &context.shared.rejected.load(Relaxed)),
+            ("evicted_clients", &context.shared.clients.evicted.load(Relaxed)),
             ("expired_keys", &reclaimed.expired_keys.load(Relaxed)),
             ("evicted_keys", &0),
             ("pubsub_channels", &0),

@@ -100,6 +100,8 @@ pub(super) struct Connection {
     large: Option<Arriving>,
     /// A command that runs once commands are not paused any more.
     paused: Option<OwnedArgs>,
+    /// How many bytes the command has that a worker runs.
+    at_worker_bytes: usize,
     pub output: Output,
     /// The socket may have more to read.
     is_readable: bool,
@@ -142,6 +144,7 @@ impl Connection {
             prefetched_until: 0,
             large: None,
             paused: None,
+            at_worker_bytes: 0,
             output: Output::default(),
             is_readable: true,
             sees_end: false,
@@ -185,6 +188,7 @@ impl Connection {
         self.note(start, outcome, &session);
         self.session = Some(session);
         self.paused = paused;
+        self.at_worker_bytes = 0;
         if let Some(storing) = storing {
             self.large.get_or_insert_default().go_on(storing);
         }
@@ -201,6 +205,7 @@ impl Connection {
         if let Some(args) = self.paused.take() {
             let session = self.session.take().expect("no worker has it");
             let queued_ns = shared.monotonic_ns();
+            self.at_worker_bytes = args.bytes();
             shared.queue.push(Task { thread, token, session, work: Work::Command(args), queued_ns });
         }
     }
@@ -254,8 +259,13 @@ impl Connection {
         if let Some(session) = &self.session {
             self.client.show(session);
         }
-        self.client.input_bytes.store(self.held_bytes(), Relaxed);
+    }
+
+    /// Shows how much its buffers take.
+    pub fn show_memory(&self) {
+        self.client.input_bytes.store(self.held_bytes() + self.at_worker_bytes, Relaxed);
         self.client.unsent_bytes.store(self.output.unsent(), Relaxed);
+        self.client.count_memory();
     }
 
     fn take_steps<'s>(
@@ -475,6 +485,11 @@ impl Connection {
     fn hand_on(&mut self, io: &Io<'_, '_>, work: Work, token: usize) -> Ran {
         let session = self.session.take().expect("no worker has it");
         let queued_ns = io.shared.monotonic_ns();
+        self.at_worker_bytes = match &work {
+            Work::Command(args) => args.bytes(),
+            // The connection counts what arrives of a value.
+            Work::ReadPiece | Work::Store(_) => 0,
+        };
         io.shared.queue.push(Task { thread: io.thread, token, session, work, queued_ns });
         Ran::Event
     }

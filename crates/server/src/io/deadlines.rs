@@ -8,7 +8,10 @@ use mio::net::TcpStream;
 use rustix::net::sockopt;
 
 use super::event_loop::IoThread;
+use super::inbox::Message;
+use crate::clients::Origin;
 use crate::model::PIECE_BYTES;
+use crate::shared::Shared;
 
 /// How far a client has taken a long reply.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +109,23 @@ impl IoThread {
         let idle_ms = self.now_ms.saturating_sub(connection.client.active_ms.load(Relaxed));
         let waits = connection.is_at_worker() || connection.has_paused();
         !waits && settings.idle_max().is_some_and(|max| u128::from(idle_ms) > max.as_millis())
+    }
+
+    /// Closes the connections with the largest buffers, of all threads, if all together take more than they may (`maxmemory-clients`).
+    pub(super) fn bound_buffers(&self) {
+        let Shared { settings, directives, clients, inboxes, .. } = &*self.shared;
+        let Some(bytes_max) = directives.buffer_bytes_max() else { return };
+        // The longest command of one fits in any case.
+        let bytes_max = bytes_max.max(settings.query_bytes_max());
+        if clients.bytes() <= bytes_max {
+            return;
+        }
+        for client in clients.kill_largest(bytes_max) {
+            let bytes = client.buffer_bytes();
+            tracing::warn!(bytes, bytes_max, "a connection is closed: all take more than maxmemory-clients");
+            let Origin { thread, token, id, .. } = client.origin;
+            inboxes[thread].send(Message::Kill { token, id });
+        }
     }
 
     /// Closes a connection that another one killed.

@@ -237,6 +237,7 @@ impl IoThread {
         }
         self.end_batch(&mut round);
         self.keep_deadlines();
+        self.bound_buffers();
         self.settle();
     }
 
@@ -300,7 +301,7 @@ impl IoThread {
             tracing::debug!(%error, "a connection is not probed");
         }
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-        let client = Arc::new(Client::new(Origin {
+        let origin = Origin {
             id: shared.next_id(),
             thread: self.number,
             token,
@@ -308,7 +309,8 @@ impl IoThread {
             local: stream.local_addr().unwrap_or(unknown),
             descriptor: stream.as_raw_fd(),
             created_ms: self.now_ms,
-        }));
+        };
+        let client = Arc::new(Client::new(origin, shared.db.program_memory()));
         shared.clients.add(&client);
         let session = Session::new(client, !shared.settings.has_password(), shared.durability());
         let connection = Connection::new(stream, session, shared.settings.argument_bytes_max());
@@ -450,6 +452,7 @@ impl IoThread {
             return self.close(token);
         }
         connection.continue_reply(&self.shared, self.number, token);
+        connection.show_memory();
         if connection.has_paused() && !connection.is_paused {
             connection.is_paused = true;
             self.paused.push(token);

@@ -106,6 +106,89 @@ fn long_transactions_are_bounded_and_long_commands_run_elsewhere() {
     assert_eq!(count("size"), 4, "MSET, WATCH, EXEC and GET");
 }
 
+/// A connection with a command of so many bytes that has not ended.
+fn with_unfinished(server: &Server, bytes: usize) -> Client {
+    let mut client = Client::connect(server);
+    client.send(&[b"*2\r\n$4\r\nECHO\r\n$90000000\r\n".to_vec(), vec![b'x'; bytes]].concat());
+    client
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn buffers_of_connections_count_within_the_memory_of_the_database() {
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    assert_eq!(client.ask("PING"), "PONG");
+    let connected = db.stats().memory.program_bytes;
+    assert!((1..64 << 10).contains(&connected), "{connected} bytes of one connection");
+    let arriving = with_unfinished(&server, 8 * MIB);
+    wait_until(|| db.stats().memory.program_bytes > 8 * MIB as u64);
+    let bytes = db.stats().memory.program_bytes;
+    assert!(bytes < 9 * MIB as u64, "{bytes}");
+    assert!(client.ask("INFO memory").contains(&format!("mem_clients_normal:{bytes}")));
+    // Commands of a transaction, and one that waits for the end of a pause.
+    let value = "v".repeat(2 * MIB);
+    let mut queueing = Client::connect(&server);
+    assert_eq!(queueing.ask("MULTI"), "OK");
+    assert_eq!(queueing.ask(&format!("APPEND k {value}")), "QUEUED");
+    assert_eq!(client.ask("CLIENT PAUSE 100000 WRITE"), "OK");
+    let mut paused = Client::connect(&server);
+    paused.send_command(&format!("APPEND k {value}"));
+    wait_until(|| db.stats().memory.program_bytes > 12 * MIB as u64);
+    // Replies that are not taken.
+    let mut slow = Client::connect(&server);
+    slow.stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    let echo =
+        [b"*2\r\n$4\r\nECHO\r\n$1000000\r\n".to_vec(), vec![b'x'; 1_000_000], b"\r\n".to_vec()].concat();
+    _ = slow.stream.write_all(&echo.repeat(20));
+    wait_until(|| db.stats().memory.program_bytes > 13 * MIB as u64);
+    assert_eq!(client.ask("CLIENT UNPAUSE"), "OK");
+    assert_eq!(paused.receive_text(), (2 * MIB).to_string());
+    drop((arriving, queueing, slow));
+    wait_until(|| db.stats().memory.program_bytes < 64 << 10);
+    drop((client, paused));
+    wait_until(|| db.stats().memory.program_bytes == 0);
+}
+
+/// As Redis does, but not only where an administrator has asked for it.
+#[test]
+fn the_largest_connections_are_closed_where_all_take_too_much() {
+    let mut config = config();
+    config.io_threads = 2;
+    let (_, db, server) = serve(config);
+    let mut client = Client::connect(&server);
+    assert_eq!(client.ask("CONFIG GET maxmemory-clients"), "[\"maxmemory-clients\" \"50%\"]");
+    // The longest command of one fits in any case.
+    assert_eq!(client.ask("CONFIG SET maxmemory-clients 1mb client-query-buffer-limit 6mb"), "OK");
+    let mut first = with_unfinished(&server, 5 * MIB / 2);
+    let mut kept = with_no_evict(&server, 3 * MIB);
+    wait_until(|| db.stats().memory.program_bytes > 5 * MIB as u64);
+    assert_eq!(figure(&mut client, "evicted_clients"), 0);
+    let mut second = with_unfinished(&server, MIB);
+    assert_eq!(first.receive_text(), "closed");
+    wait_until(|| (4 * MIB as u64..5 * MIB as u64).contains(&db.stats().memory.program_bytes));
+    assert_eq!(figure(&mut client, "evicted_clients"), 1);
+    // Less is allowed by now, and the larger one may not be closed.
+    assert_eq!(client.ask("CONFIG SET client-query-buffer-limit 3500000"), "OK");
+    assert_eq!(second.receive_text(), "closed");
+    assert_eq!(figure(&mut client, "evicted_clients"), 2);
+    assert_eq!(client.ask("CLIENT LIST").matches(" flags=e ").count(), 1);
+    assert_eq!(client.ask("CONFIG SET maxmemory-clients 0"), "OK");
+    let more = [with_unfinished(&server, 3 * MIB), with_unfinished(&server, 3 * MIB)];
+    wait_until(|| db.stats().memory.program_bytes > 9 * MIB as u64);
+    assert!(kept.is_silent() && figure(&mut client, "evicted_clients") == 2);
+    drop(more);
+}
+
+/// The same as [`with_unfinished`], of a connection that is not to be closed for it.
+fn with_no_evict(server: &Server, bytes: usize) -> Client {
+    let mut client = Client::connect(server);
+    assert_eq!(client.ask("CLIENT NO-EVICT on"), "OK");
+    client.send(&[b"*2\r\n$4\r\nECHO\r\n$90000000\r\n".to_vec(), vec![b'x'; bytes]].concat());
+    client
+}
+
 /// A web page may have a browser send this to a server on its own machine.
 #[test]
 fn an_http_request_ends_its_connection() {
