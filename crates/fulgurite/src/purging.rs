@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fulgurite_index::LoadFor;
-use fulgurite_index::btree::{DueLeaves, Purged};
+use fulgurite_index::btree::{DueLeaves, DueStep, Purged};
 use fulgurite_types::{Csn, KeySpan, TableId};
 use parking_lot::Mutex;
 
@@ -202,6 +202,9 @@ impl Engine {
                 Ok(looked) => looked,
                 Err(error) => (None, Some(error)),
             };
+            if failed.is_some() {
+                table.index.base().look_again(now_s.saturating_add(AGAIN_S));
+            }
             outcome = failed.map_or(Ok(()), Err);
             match next {
                 Some(next) => state.from = next,
@@ -286,8 +289,10 @@ impl Engine {
         let tree = table.index.base();
         // What has expired for each reader, not by the clock.
         let now_s = seconds(rules.expired_until_ms).max(1);
-        let (due, next) = tree.due_leaves(&state.from, state.due_until(now_s)).or_error()?;
+        let DueStep { due, next, failed } =
+            tree.due_leaves(&state.from, state.due_until(now_s)).or_error()?;
         let mut damage = None;
+        failed.map_or(Ok(()), |error| note_damage(&mut damage, Error::of_index(error)))?;
         if let Some(due) = due {
             let range = KeySpan::new(due.start.as_slice(), due.end.as_deref());
             let skips = |error| note_damage(&mut damage, Error::of_index(error));

@@ -166,6 +166,9 @@ impl Checkpointer {
         drop(space);
         let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
         self.collectable_bytes = bytes;
+        let all = segments.len();
+        segments.retain(|segment| !self.stuck.holds(segment));
+        let stuck = all - segments.len();
         if let Some(percent) = self.goal {
             let allowance = live_bytes / MOVED_SHARE_WAITED;
             return victims(segments, &Goal { percent, slack: 0 }, allowance, room_bytes / 2).chosen;
@@ -173,9 +176,7 @@ impl Checkpointer {
         if at.grown == 0 && bytes >= before {
             return Vec::new();
         }
-        let (all, all_live) = (segments.len(), segments.iter().map(|segment| segment.live).sum::<u64>());
-        segments.retain(|segment| !self.stuck.holds(segment));
-        let stuck = all - segments.len();
+        let all_live: u64 = segments.iter().map(|segment| segment.live).sum();
         let slack = (self.shared.growth.share() / SLACK_SHARE).min(SLACK_BYTES_MAX);
         let evicted_max = live_bytes / MOVED_EVICTED_SHARE;
         let evicted = (self.node_bytes().evicted - self.nodes_covered.evicted).min(evicted_max);
@@ -342,7 +343,14 @@ impl<'c> Collection<'c> {
         for (table, records) in std::mem::take(nodes).records {
             let Some(table) = self.table(table) else { continue };
             let scarce_room = !self.checkpointer.shared.room.is_plenty();
-            let moved = table.index.base().move_records(&records, scarce_room).or_error()?;
+            let moved = match table.index.base().move_records(&records, scarce_room).or_error() {
+                Err(error @ (Error::Damaged(_) | Error::Io { .. })) => {
+                    // The others of them were moved.
+                    self.note_unreadable(&error);
+                    continue;
+                }
+                moved => moved?,
+            };
             self.moved_bytes += moved.bytes;
             self.checkpointer.shared.progress.collected.copied_nodes(moved.copied);
             // A dead record costs a look, too.

@@ -56,7 +56,7 @@ struct Running {
     up_to: Csn,
     /// The keys that are left, the first last.
     rest: Vec<KeySpan>,
-    /// The first damage.
+    /// The first error of a node that cannot be read.
     damage: Option<Error>,
 }
 
@@ -246,9 +246,9 @@ impl Checkpointer {
     }
 }
 
-/// Keeps the first damage of a purge that goes on behind it; another error ends the purge.
+/// Keeps the first error of a node that cannot be read, for a purge that goes on behind it; another error ends the purge.
 pub(crate) fn note_damage(first: &mut Option<Error>, error: Error) -> Result<()> {
-    if !matches!(error, Error::Damaged(_)) {
+    if !matches!(error, Error::Damaged(_) | Error::Io { .. }) {
         return Err(error);
     }
     first.get_or_insert(error);

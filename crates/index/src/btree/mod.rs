@@ -71,7 +71,7 @@ pub use cursor::BTreeCursor;
 pub use describe::{EntryDescription, NodeDescription, describe, table_of_node};
 pub use node::leaf::Leaf;
 pub use options::{BTreeOptions, DeltaRule, DeltaShape};
-pub use purge::{DueLeaves, Purged};
+pub use purge::{DueLeaves, DueStep, Purged};
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
 
 use slot::{Node, flush_dropped};
@@ -191,12 +191,8 @@ impl BTree {
     /// Until it has come to the end, or [`BTree::look_again`] is called, it is not known.
     ///
     /// # Errors
-    /// An inner node cannot be read.
-    pub fn due_leaves(
-        &self,
-        from: &[u8],
-        now: u32,
-    ) -> Result<(Option<DueLeaves>, Option<Vec<u8>>), IndexError> {
+    /// The root cannot be read.
+    pub fn due_leaves(&self, from: &[u8], now: u32) -> Result<DueStep, IndexError> {
         self.tree.due_leaves(from, now)
     }
 

@@ -75,8 +75,8 @@ impl Tree {
             |lsn, body| Record::decode(lsn, body).map_err(|error| IndexError::decode(table, lsn, error));
         let records = records.iter().map(|(lsn, body)| decode(*lsn, body)).collect::<Result<Vec<_>, _>>()?;
         let mut moved = MovedNodes::default();
-        let (found, pass) = self.find_records(&records, scarce_room, &mut moved)?;
         let mut failure = None;
+        let (found, pass) = self.find_records(&records, scarce_room, &mut moved, &mut failure);
         let mut copied = Vec::with_capacity(found.len());
         for found in found {
             match self.copy(found, &pass) {
@@ -100,7 +100,8 @@ impl Tree {
         records: &'r [Record<'r>],
         scarce_room: bool,
         moved: &mut MovedNodes,
-    ) -> Result<(Vec<Found<'r>>, WriteOut), IndexError> {
+        failure: &mut Option<IndexError>,
+    ) -> (Vec<Found<'r>>, WriteOut) {
         let mut maintenance = self.maintenance.lock();
         maintenance.passes += 1;
         let mut found = Vec::new();
@@ -108,16 +109,30 @@ impl Tree {
             if record.header.table != self.nodes.table {
                 continue;
             }
-            let Some(slot) = self.slot_of(record)?.filter(|slot| record.may_be_of(slot)) else { continue };
-            if record.header.level > 0 || slot.is_resident() {
-                moved.bytes += self.rewrite(record)?.unwrap_or(0);
-            } else {
-                found.push(Found { record, newest: slot.lsn() });
+            match self.find_record(record, moved) {
+                Ok(of_leaf) => found.extend(of_leaf),
+                // The node above cannot be read.
+                Err(error) => _ = failure.get_or_insert(error),
             }
         }
         // As those of an eviction, the copies take nothing of the reserve: the checkpoint has yet to write the tree.
         let step = EvictionStep { scarce_room, ..EvictionStep::ALL_CLEAN };
-        Ok((found, WriteOut::to_evict(maintenance.passes, &step)))
+        (found, WriteOut::to_evict(maintenance.passes, &step))
+    }
+
+    /// Makes the node dirty that a record is of, if that is in memory; else returns the record, unless it is dead.
+    fn find_record<'r>(
+        &self,
+        record: &'r Record<'r>,
+        moved: &mut MovedNodes,
+    ) -> Result<Option<Found<'r>>, IndexError> {
+        let slot = self.slot_of(record)?.filter(|slot| record.may_be_of(slot));
+        let Some(slot) = slot else { return Ok(None) };
+        if record.header.level > 0 || slot.is_resident() {
+            moved.bytes += self.rewrite(record)?.unwrap_or(0);
+            return Ok(None);
+        }
+        Ok(Some(Found { record, newest: slot.lsn() }))
     }
 
     /// The slot of the node whose record it is, if that is still in the tree; a leaf is not loaded. The caller holds the tree's lock.

@@ -101,6 +101,16 @@ impl DueLeaves {
     }
 }
 
+/// A step of the look for leaves that are due.
+pub struct DueStep {
+    /// The first that are.
+    pub due: Option<DueLeaves>,
+    /// The key from which to go on; `None` at the end.
+    pub next: Option<Vec<u8>>,
+    /// The first inner node that cannot be read: the leaves below it were left out.
+    pub failed: Option<IndexError>,
+}
+
 /// What a purge has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
@@ -119,16 +129,17 @@ struct Walk<'a> {
     due: Option<DueLeaves>,
     /// The key from which to go on.
     next: Option<Vec<u8>>,
+    failed: Option<IndexError>,
 }
 
 impl Walk<'_> {
     /// Looks at the slots below an inner node; returns whether the step goes on.
-    fn visit(&mut self, inner: &Arc<Inner>) -> Result<bool, IndexError> {
+    fn visit(&mut self, inner: &Arc<Inner>) -> bool {
         let first = if inner.fences().lower < self.from { inner.child_index(self.from) } else { 0 };
         for (index, child) in inner.children().iter().enumerate().skip(first) {
             let fences = inner.child_fences(index);
             if self.slots_left == 0 {
-                return Ok(self.stop_at(fences));
+                return self.stop_at(fences);
             }
             self.slots_left -= 1;
             let is_due = child.due() != 0 && child.due() <= self.now;
@@ -136,9 +147,15 @@ impl Walk<'_> {
                 self.visit_leaf(child, fences, is_due)
             } else if is_due || child.is_resident() {
                 // What changed below one in memory its slot may not know.
-                let node = self.tree.nodes.child_of(inner, index, LoadFor::Maintenance)?;
-                let Node::Inner(below) = &node else { continue };
-                self.visit(below)?
+                match self.tree.nodes.child_of(inner, index, LoadFor::Maintenance) {
+                    Ok(Node::Inner(below)) => self.visit(&below),
+                    Ok(Node::Leaf(_)) => true,
+                    Err(_) if self.due.is_some() => self.stop_at(fences),
+                    Err(error) => {
+                        self.failed.get_or_insert(error);
+                        true
+                    }
+                }
             } else if self.due.is_some() {
                 // Its leaves are between those that were found and the next.
                 self.stop_at(fences)
@@ -147,10 +164,10 @@ impl Walk<'_> {
                 true
             };
             if !goes_on {
-                return Ok(false);
+                return false;
             }
         }
-        Ok(true)
+        true
     }
 
     fn visit_leaf(&mut self, slot: &Arc<Slot>, fences: Fences<'_>, is_due: bool) -> bool {
@@ -189,18 +206,15 @@ impl Walk<'_> {
 
 impl Tree {
     /// See [`super::BTree::due_leaves`].
-    pub(crate) fn due_leaves(
-        &self,
-        from: &[u8],
-        now: u32,
-    ) -> Result<(Option<DueLeaves>, Option<Vec<u8>>), IndexError> {
+    pub(crate) fn due_leaves(&self, from: &[u8], now: u32) -> Result<DueStep, IndexError> {
         let _maintenance = self.maintenance.lock();
         if from.is_empty() {
             self.nodes.residency.forget_due();
         }
-        let mut walk = Walk { tree: self, now, from, slots_left: SLOTS_MAX, due: None, next: None };
+        let mut walk =
+            Walk { tree: self, now, from, slots_left: SLOTS_MAX, due: None, next: None, failed: None };
         match self.nodes.node_of(&self.root, Fences::ROOT, LoadFor::Maintenance)? {
-            Node::Inner(inner) => _ = walk.visit(&inner)?,
+            Node::Inner(inner) => _ = walk.visit(&inner),
             Node::Leaf(leaf) => {
                 // Its slot knows nothing if it was loaded.
                 let due = purge_due(&leaf, 0);
@@ -208,7 +222,7 @@ impl Tree {
                 walk.visit_leaf(&self.root, Fences::ROOT, due != 0 && due <= now);
             }
         }
-        Ok((walk.due, walk.next))
+        Ok(DueStep { due: walk.due, next: walk.next, failed: walk.failed })
     }
 }
 

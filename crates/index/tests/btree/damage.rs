@@ -232,3 +232,44 @@ fn neighbours_of_a_node_that_cannot_be_read_become_empty() {
     }
     assert!(tried > 10, "{tried}");
 }
+
+/// Leaves that are due are found behind an inner node that cannot be read.
+#[test]
+fn the_look_for_purges_goes_on_behind_an_unreadable_inner_node() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+    let put = Put { csn: 7, flags: 0, expires_at_ms: 5_000, payload: vec![1; 20] };
+    let batch: Batch = (0..300).map(|n| (format!("{n:06}").into_bytes(), vec![put.clone()])).collect();
+    merge(&tree, &batch, &rules(7, &[]));
+    let root = tree.write_out().unwrap().root;
+    let whole = store.records.lock().unwrap().clone();
+    let mut tried = 0;
+    for (lsn, (_, body)) in &whole {
+        let node = describe(body.clone()).unwrap();
+        if node.kind != NodeKind::Internal || *lsn == root {
+            continue;
+        }
+        *store.records.lock().unwrap() = whole.clone();
+        store.records.lock().unwrap().remove(lsn);
+        let tree = BTree::open(TABLE, root, store.clone(), small_nodes());
+        let (mut from, mut failures, mut due) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let step = tree.due_leaves(&from, 10).unwrap();
+            failures.extend(step.failed);
+            due.extend(step.due.map(|due| KeySpan::new(due.start, due.end)));
+            let Some(next) = step.next else { break };
+            assert!(next > from);
+            from = next;
+        }
+        assert!(
+            matches!(&failures[..], [IndexError::Store { lsn: failed, .. }] if failed == lsn),
+            "{failures:?}"
+        );
+        for key in batch.keys() {
+            let is_below = *key >= node.lower && node.upper.as_ref().is_none_or(|upper| key < upper);
+            assert_eq!(due.iter().any(|span| span.contains(key)), !is_below, "{key:?} beside {node:?}");
+        }
+        tried += 1;
+    }
+    assert!(tried > 10, "{tried}");
+}

@@ -84,9 +84,9 @@ fn internal_with_dues() {
     let due = 0x0102_0304_u32.div_ceil(1000);
     let reopened = BTree::open(TABLE, root, store, small_nodes());
     for tree in [tree, reopened] {
-        assert!(tree.due_leaves(&[], due - 1).unwrap().0.is_none());
+        assert!(tree.due_leaves(&[], due - 1).unwrap().due.is_none());
         assert_eq!(tree.purge_due(), due);
-        let (found, _) = tree.due_leaves(&[], due).unwrap();
+        let found = tree.due_leaves(&[], due).unwrap().due;
         let found = found.expect("the leaf of the row that expires");
         assert!(&*found.start <= b"key3" && found.end.is_none_or(|end| &*end > b"key3"));
     }

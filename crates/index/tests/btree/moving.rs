@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
+use fulgurite_index::btree::{
+    BTree, BTreeOptions, EntryInfo, NodeDescription, RecordInfo, TreeVisitor, describe,
+};
 use fulgurite_index::{AccountChange, Base, EvictionStep, IndexError, MovedNodes, NodeKind};
 use fulgurite_types::Lsn;
 
@@ -226,4 +228,38 @@ fn a_failed_write_moves_no_more() {
     world.store.fail_writes_after(u64::MAX);
     assert_eq!(world.records(NodeKind::Leaf).len(), full.len() + 4);
     world.check(9);
+}
+
+/// Records below an inner node that cannot be read stay where they are, and no others.
+#[test]
+fn an_unreadable_inner_node_keeps_the_records_below_it() {
+    let mut world = World::new();
+    let root = world.tree.written_root();
+    let live = world.live();
+    let inner = world.records(NodeKind::Internal).into_iter().filter(|(lsn, _)| live.contains(lsn));
+    let inner: Vec<_> = inner.map(|(lsn, body)| (lsn, describe(body).unwrap())).collect();
+    let above_leaves = || inner.iter().filter(|(lsn, node)| node.level == 1 && *lsn != root);
+    let children =
+        |node: &NodeDescription| node.children.iter().map(|(_, lsn)| *lsn).collect::<BTreeSet<_>>();
+    let (bad, node) = above_leaves().max_by(|a, b| a.1.lower.cmp(&b.1.lower)).unwrap();
+    // Full records that have no leaf delta record.
+    let newest: BTreeSet<Lsn> = above_leaves().flat_map(|(_, node)| children(node)).collect();
+    let records: Vec<_> =
+        world.records(NodeKind::Leaf).into_iter().filter(|(lsn, _)| newest.contains(lsn)).collect();
+    let removed = world.store.records.lock().unwrap().remove(bad).unwrap();
+    world.tree = BTree::open(TABLE, root, world.store.clone(), BTreeOptions::default());
+    let given: Vec<_> = records.iter().map(|(lsn, body)| (*lsn, &body[..])).collect();
+    let moved = world.tree.move_records(&given, false);
+    assert!(matches!(&moved, Err(IndexError::Store { lsn, .. }) if lsn == bad), "{moved:?}");
+    world.store.records.lock().unwrap().insert(*bad, removed);
+    world.tree.write_out().unwrap();
+    let live = world.live();
+    let stayed: BTreeSet<Lsn> =
+        records.iter().map(|(lsn, _)| *lsn).filter(|lsn| live.contains(lsn)).collect();
+    let below: BTreeSet<Lsn> = children(node).into_iter().filter(|lsn| newest.contains(lsn)).collect();
+    let below: BTreeSet<Lsn> =
+        below.into_iter().filter(|lsn| records.iter().any(|(own, _)| own == lsn)).collect();
+    assert!(!below.is_empty() && records.len() > below.len() + 5);
+    assert_eq!(stayed, below);
+    assert_eq!(rows(&world.tree, 9).len(), ROWS);
 }
