@@ -343,6 +343,18 @@ mod tests {
         assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
     }
 
+    /// A device that refuses to read says so with another error than damage.
+    #[test]
+    fn a_purge_goes_on_behind_what_cannot_be_read_for_whatever_reason() {
+        let refused =
+            Error::Io { what: "could not read it".into(), source: Box::new(std::io::Error::other("EIO")) };
+        let mut first = None;
+        note_damage(&mut first, refused).unwrap();
+        note_damage(&mut first, Error::damaged("of another leaf")).unwrap();
+        assert!(matches!(first, Some(Error::Io { .. })), "the first one is reported: {first:?}");
+        assert!(matches!(note_damage(&mut first, Error::Closed), Err(Error::Closed)));
+    }
+
     #[test]
     fn unions_are_apart() {
         let range = |csn, start: &str, end: Option<&str>| RangeDelete {
