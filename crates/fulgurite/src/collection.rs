@@ -187,10 +187,10 @@ impl Engine {
         }
         let before = self.collectable(moved_before);
         let mut at = before;
-        let (mut least, mut in_vain) = (before.segment_bytes, 0);
+        let (mut least, mut in_vain, mut is_first) = (before.segment_bytes, 0, true);
         progress(at);
         while !is_reached(&at, percent) && in_vain < VAIN_ROUNDS_MAX {
-            let moved = self.collecting_checkpoint(percent)?;
+            let moved = self.collecting_checkpoint(percent, std::mem::take(&mut is_first))?;
             at = self.collectable(moved_before);
             progress(at);
             let is_vain = !moved || at.segment_bytes >= least;
@@ -206,14 +206,15 @@ impl Engine {
         })
     }
 
-    /// Writes a checkpoint that collects until the segments take `percent` of their live bytes. Returns whether it moved anything.
-    fn collecting_checkpoint(&self, percent: u64) -> Result<bool> {
+    /// Writes a checkpoint that collects until the segments take `percent` of their live bytes. Returns whether it moved anything. With
+    /// `tries_all` it tries those again out of which not all could be moved.
+    fn collecting_checkpoint(&self, percent: u64, tries_all: bool) -> Result<bool> {
         let _hurry = self.pacing.hurry();
         let _quiet = self.pipeline.quiet();
         let mut checkpointer = self.checkpointer.lock();
         self.check_open()?;
         let moved_before = self.progress.collected.moved_bytes.load(Relaxed);
-        let written = checkpointer.checkpoint_until(percent, &self.merger);
+        let written = checkpointer.checkpoint_until(percent, tries_all, &self.merger);
         self.room.checkpoint_ended();
         drop(checkpointer);
         written?;

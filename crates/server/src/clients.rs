@@ -114,9 +114,9 @@ impl Client {
         }
     }
 
-    /// No command of it begins any more. Its thread closes it.
-    pub fn kill(&self) {
-        self.is_killed.store(true, SeqCst);
+    /// No command of it begins any more. Its thread closes it. Returns whether this is the first call.
+    pub fn kill(&self) -> bool {
+        !self.is_killed.swap(true, SeqCst)
     }
 
     #[inline]
@@ -166,7 +166,7 @@ impl Clients {
             bytes = bytes.saturating_sub(client.buffer_bytes());
             is_too_much
         });
-        let killed: Vec<_> = killed.inspect(|client| client.kill()).collect();
+        let killed: Vec<_> = killed.filter(|client| client.kill()).collect();
         self.evicted.fetch_add(killed.len() as u64, Relaxed);
         killed
     }

@@ -17,7 +17,7 @@ use super::dir::RealDir;
 use super::filesystem::Magic;
 use super::write_back::{WriteBack, caches_are_kept};
 use crate::mapped::{LINE_BYTES, check_len, lines, word_index};
-use crate::{Dir as _, DiskError, MappedFile, MemoryMedium, OpenOptions};
+use crate::{Dir as _, DiskError, MappedFile, MemoryMedium, OpenOptions, Process};
 
 /// A mapping of a whole file.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ struct RealMapped {
     write_back: WriteBack,
     is_writable: bool,
     path: PathBuf,
+    /// A child of it does not have the mapping.
+    process: Process,
 }
 
 // SAFETY: the memory belongs to no thread; the users of the trait agree which thread accesses which bytes.
@@ -97,8 +99,15 @@ fn map(file: &OwnedFd, path: &Path, bytes: u64, options: OpenOptions) -> io::Res
             Err(errno) => return Err(refused(path, &file_system.name(), errno)),
         }
     };
-    let mut mapped =
-        RealMapped { start, len, medium, write_back: WriteBack::Nothing, is_writable, path: path.into() };
+    let mut mapped = RealMapped {
+        start,
+        len,
+        medium,
+        write_back: WriteBack::Nothing,
+        is_writable,
+        path: path.into(),
+        process: Process::current(),
+    };
     // SAFETY: the range is exactly the mapping from above.
     unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }.map_err(failed)?;
     if medium == MemoryMedium::Persistent {
@@ -185,6 +194,10 @@ impl MappedFile for RealMapped {
 
 impl Drop for RealMapped {
     fn drop(&mut self) {
+        // In a child the range is free, or has something else by now.
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: the range is exactly the mapping, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }

@@ -167,7 +167,7 @@ impl Checkpointer {
         let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
         self.collectable_bytes = bytes;
         let all = segments.len();
-        segments.retain(|segment| !self.stuck.holds(segment));
+        segments.retain(|segment| self.tries_all || !self.stuck.holds(segment));
         let stuck = all - segments.len();
         if let Some(percent) = self.goal {
             let allowance = live_bytes / MOVED_SHARE_WAITED;

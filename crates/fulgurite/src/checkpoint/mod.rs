@@ -119,6 +119,8 @@ pub(crate) struct Checkpointer {
     nodes_at_begin: Option<NodeBytes>,
     /// The ratio of segments to live bytes for which a caller asked, in percent.
     goal: Option<u64>,
+    /// Whether the running one tries segments again out of which not all could be moved.
+    tries_all: bool,
     /// Whether the last checkpoint moved anything: another one frees what that was in, and may find more.
     collects: bool,
     /// Since when no commit has come, while it collects.
@@ -230,6 +232,7 @@ impl Checkpointer {
             nodes_covered: NodeBytes::default(),
             nodes_at_begin: None,
             goal: None,
+            tries_all: false,
             collects: false,
             stillness: Stillness::default(),
             left: BTreeSet::new(),
@@ -407,11 +410,17 @@ impl Checkpointer {
         Ok(report)
     }
 
-    /// The same, and moves live data until the segments take `percent` of it.
-    pub fn checkpoint_until(&mut self, percent: u64, merger: &Merger) -> Result<CheckpointReport> {
-        self.goal = Some(percent);
+    /// The same, and moves live data until the segments take `percent` of it; with `tries_all` also out of segments that are left alone
+    /// else, because not all could be moved.
+    pub fn checkpoint_until(
+        &mut self,
+        percent: u64,
+        tries_all: bool,
+        merger: &Merger,
+    ) -> Result<CheckpointReport> {
+        (self.goal, self.tries_all) = (Some(percent), tries_all);
         let outcome = self.checkpoint(merger);
-        self.goal = None;
+        (self.goal, self.tries_all) = (None, false);
         outcome
     }
 

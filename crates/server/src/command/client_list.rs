@@ -115,7 +115,7 @@ fn describe(client: &Client, now_ms: u64, text: &mut Vec<u8>) {
         queued as i64 - 1,
         client.watched.load(Relaxed),
         u8::from(unsent > 0),
-        input + queued_bytes + unsent + size_of::<Client>(),
+        client.buffer_bytes() + size_of::<Client>(),
         if unsent > 0 { "rw" } else { "r" },
         client.command.load(),
         if client.is_resp3.load(Relaxed) { 3 } else { 2 },

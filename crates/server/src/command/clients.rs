@@ -133,13 +133,13 @@ fn reply(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Options that change nothing here: no client is evicted, and no access is recorded.
 fn no_evict(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     switch(context, args)?;
     context.session.client.is_kept.store(args.is(2, "on"), Relaxed);
     Ok(())
 }
 
+/// An option that changes nothing here: no access is recorded.
 fn switch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if args.is(2, "on") || args.is(2, "off") { context.ok() } else { Err(ErrorReply::SYNTAX.into()) }
 }
