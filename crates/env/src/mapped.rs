@@ -34,7 +34,8 @@ pub enum MemoryMedium {
 ///   it had since it was durable last: lines leave the caches by themselves, in any order;
 /// - in [`MemoryMedium::Volatile`] memory both calls do nothing.
 ///
-/// A child of `fork()` does not have the memory.
+/// A child of `fork()` does not have the memory. Of the machine's processes one has a file mapped for writing, or several for
+/// reading.
 pub trait MappedFile: fmt::Debug + Send + Sync {
     /// What its bytes survive.
     fn medium(&self) -> MemoryMedium;

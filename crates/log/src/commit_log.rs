@@ -73,8 +73,17 @@ pub trait CommitLog: Send + Sync + 'static {
     /// log was closing, and is not. [`LogError::Usage`]: it was never reserved.
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
 
+    /// Returns when the commit is staged ([`Durability::Staged`]); without staging, when it is durable.
+    ///
+    /// # Errors
+    /// As [`CommitLog::wait_durable`].
+    fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
+        self.wait_durable(csn)
+    }
+
     /// Returns when a flush of the device covered the commit. The same as [`CommitLog::wait_durable`] but where writes
-    /// without a flush count as durable ([`LogOptions::power_safe_cache`](crate::LogOptions::power_safe_cache)).
+    /// without a flush count as durable ([`LogOptions::power_safe_cache`](crate::LogOptions::power_safe_cache)), and where commits are
+    /// staged in persistent memory.
     ///
     /// # Errors
     /// As [`CommitLog::wait_durable`].
@@ -159,6 +168,10 @@ impl CommitLog for Log {
 
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
         self.stream.wait_durable(csn)
+    }
+
+    fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
+        self.stream.wait_staged(csn)
     }
 
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {

@@ -10,6 +10,8 @@ use std::time::Duration;
 /// |---|---|---|---|
 /// | `Sync` | all | all | all |
 /// | `NoBarrier` | all | all | all, if the device's cache is power-safe as was asserted |
+/// | `Staged`, persistent memory | all | all | all |
+/// | `Staged`, volatile memory | all | all up to the last flush of the log | the same |
 /// | `Async` | all but those of the last `interval` and two writes | the same | the same |
 /// | `None` | all up to the last write of the log | all up to its last flush | the same |
 ///
@@ -29,7 +31,8 @@ pub enum Durability {
     /// Acknowledged when the device has the data, without a flush of the device's cache. Only where the device reports
     /// that it has no volatile cache, or where the operator asserts that its cache survives a power cut.
     NoBarrier,
-    /// Acknowledged when the data is in persistent memory. Refused until staging exists.
+    /// Acknowledged when the data is staged ([`StagingOptions`](crate::StagingOptions)). In persistent memory that is durable, and the
+    /// same as `Sync`, which is staged there, too; in volatile memory it survives a killed process, and no power cut.
     Staged,
     /// Acknowledged when the data survives a power cut.
     #[default]
@@ -37,9 +40,9 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// Whether the acknowledgement waits for a write.
+    /// Whether the acknowledgement waits until the commit is durable. One that is staged in persistent memory is `Sync`.
     pub fn waits(self) -> bool {
-        matches!(self, Durability::NoBarrier | Durability::Staged | Durability::Sync)
+        matches!(self, Durability::NoBarrier | Durability::Sync)
     }
 }
 

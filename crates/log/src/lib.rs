@@ -66,6 +66,8 @@
 //!   begins with zeros or with the start of the bulk stream (`segments/make.rs`).
 //! - INV-LOG-23: no thread waits for the write of a record that is longer than the largest segment, but the one that
 //!   appends it, or another that appends one, or that closes the log (`bulk_stream/long_record.rs`).
+//! - INV-STG-1 to 4: what is staged, when its memory is used again, what recovery takes from it, and when an opening needs it
+//!   (`staging/mod.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod bulk_stream;
@@ -88,6 +90,7 @@ mod schedules;
 mod segments;
 mod shared;
 mod signal;
+mod staging;
 mod stats;
 mod stream;
 mod threads;
@@ -102,13 +105,14 @@ pub use format::{
     ValueOwner, frame_bytes, local_record_bytes,
 };
 pub use log::{BulkBoundary, Log};
-pub use options::LogOptions;
+pub use options::{LogOptions, StagingOptions};
 pub use reader::{LogReader, OwnedFrame};
 pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
 pub use room::LogRoom;
 pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in, visit_segment};
 pub use segments::{SegmentInfo, Stream};
 pub use signal::{Signal, Sleep};
+pub use staging::StagingId;
 pub use stats::LogStats;
 pub use stream::groups::TimeBounds;
 pub use stream::watermarks::Watermarks;

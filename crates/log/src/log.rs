@@ -7,10 +7,13 @@ use crate::durability::Durability;
 use crate::error::LogError;
 use crate::format::{EpochStart, SpillId};
 use crate::options::LogOptions;
-use crate::recovery::{EpochSpan, Opened, RecoveryReport, RecoverySink, ReplayFrom, begin_epoch, recover};
+use crate::recovery::{
+    EpochSpan, Need, Opened, RecoveryReport, RecoverySink, ReplayFrom, begin_epoch, prepare, recover,
+};
 use crate::scan::{SegmentScan, read_segment_in, scan_segment_in};
 use crate::segments::{OPENING_FILES, SegmentInfo, Segments, Stream, supply};
 use crate::shared::Shared;
+use crate::staging::Staging;
 use crate::stats::{LogStats, add};
 use crate::stream::groups::TimeBounds;
 use crate::stream::watermarks::Watermarks;
@@ -118,9 +121,12 @@ impl Log {
             previous_segment: 0,
             previous_end: Lsn::NULL,
             previous_csn: Csn::ZERO,
+            staging: None,
         };
+        let staging = prepare(&*env, &options, id, Need::Nothing, None)?;
+        let start = EpochStart { staging: staging.as_ref().map(|file| file.header.id), ..start };
         let begun = begin_epoch(dir.clone(), id, &options, 1, Vec::new(), &start)?;
-        Log::start(env, id, options, begun.into_opened(Vec::new(), None))
+        Log::start(env, id, options, begun.into_opened(Vec::new(), None, staging))
     }
 
     /// Opens the directory and the log in it ([`Log::open_in`]).
@@ -165,7 +171,7 @@ impl Log {
         mut options: LogOptions,
         opened: Opened,
     ) -> Result<Arc<Log>, LogError> {
-        let Opened { segments, at, spans, index } = opened;
+        let Opened { segments, at, spans, index, staging, staged_tail } = opened;
         let takes_direct = || segments.file(&at.segment)?.takes_direct_writes();
         let is_direct = options.writes_directly()
             && takes_direct()
@@ -182,6 +188,7 @@ impl Log {
             Arc::clone(&bulk),
             at,
             index,
+            (staging, staged_tail),
             is_direct,
         ));
         let threads = Mutex::new(threads::start(&stream)?);
@@ -315,7 +322,7 @@ impl Log {
     /// # Errors
     /// [`LogError::NoSpace`] and [`LogError::Io`] if no segment could be made; [`LogError::Poisoned`].
     pub fn maintain(&self) -> Result<bool, LogError> {
-        let served = self.stream.serve()?;
+        let served = self.stream.serve()? | self.stream.drain(true)?;
         Ok(supply::supply(&self.stream)? || served)
     }
 
@@ -340,6 +347,11 @@ impl Log {
         self.segments.reserve_bytes()
     }
 
+    /// The bytes of the staging file, and whether they survive a power cut; `None` without staging.
+    pub fn staging(&self) -> Option<(u64, bool)> {
+        self.stream.staging().map(|staging| (staging.file_bytes(), staging.is_persistent()))
+    }
+
     /// How many bytes the bulk stream takes before it needs another segment.
     pub fn bulk_room(&self) -> u32 {
         self.bulk.room()
@@ -348,6 +360,7 @@ impl Log {
     /// The log's counters since it was opened.
     pub fn stats(&self) -> LogStats {
         let mut stats = self.shared.stats.read();
+        stats.staged_bytes = self.stream.staging().map_or(0, Staging::staged_bytes);
         stats.ready_segments = self.stream.ready_segments() as u64;
         (stats.segment_bytes, stats.segments) = self.segments.totals();
         stats
@@ -417,11 +430,10 @@ impl Log {
         if len > segment.room(lsn.offset()) {
             return Err(LogError::Usage(format!("{len} bytes at {lsn} would cross the end of the segment")));
         }
-        let in_memory = match segment.stream() {
-            Some(Stream::Bulk) => self.read_bulk_buffer(&segment, lsn, len),
-            _ => self.stream.read_unwritten(lsn, len)?,
-        };
-        match in_memory {
+        if segment.stream() != Some(Stream::Bulk) {
+            return self.stream.read(&segment, lsn.offset(), len);
+        }
+        match self.read_bulk_buffer(&segment, lsn, len) {
             Some(bytes) => Ok(bytes),
             None => self.segments.read(&segment, lsn.offset(), len),
         }

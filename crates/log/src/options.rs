@@ -3,10 +3,51 @@
 use crate::durability::{FlushScheme, Waiting};
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, bulk_record_bytes};
-use crate::stream::groups::group_charge;
-use fulgurite_env::OpenOptions;
+use crate::stream::groups::{JOINABLE_BYTES_MAX, group_charge};
+use fulgurite_env::{MAPPED_BYTES, MemoryMedium, OpenOptions};
 use fulgurite_types::limits;
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// Where commits are staged ([`crate::Durability::Staged`]): buffers in a file in memory that survives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagingOptions {
+    /// The file. It is created if there is none.
+    pub path: PathBuf,
+    /// How many buffers: with one, commits wait while it is written to the segments; with two or more only if all are full. 1 to 64.
+    pub buffers: u32,
+    /// The length of each in bytes, a multiple of 4096, 1 GiB at most, and enough for the longest group.
+    pub buffer_bytes: u32,
+    /// What the memory survives. A file that is on something else is refused.
+    pub medium: MemoryMedium,
+}
+
+impl StagingOptions {
+    /// Two buffers of 8 MiB.
+    pub fn new(path: impl Into<PathBuf>, medium: MemoryMedium) -> StagingOptions {
+        StagingOptions { path: path.into(), buffers: 2, buffer_bytes: 8 << 20, medium }
+    }
+
+    /// Reports what is out of range. `longest` is that of a group, in bytes.
+    fn validate(&self, longest: u32, wrong: &mut Vec<String>) {
+        let StagingOptions { buffers, buffer_bytes, .. } = *self;
+        if !(1..=STAGING_BUFFERS_MAX).contains(&buffers) {
+            wrong.push(format!("staging has {buffers} buffers, not 1 to {STAGING_BUFFERS_MAX}"));
+        }
+        if buffer_bytes < longest
+            || !buffer_bytes.is_multiple_of(MAPPED_BYTES as u32)
+            || buffer_bytes > STAGING_BUFFER_CEILING
+        {
+            wrong.push(format!(
+                "a staging buffer has {buffer_bytes} bytes, not a multiple of {MAPPED_BYTES} between {longest}, which the \
+                 longest group has, and {STAGING_BUFFER_CEILING}"
+            ));
+        }
+    }
+}
+
+const STAGING_BUFFERS_MAX: u32 = 64;
+const STAGING_BUFFER_CEILING: u32 = 1 << 30;
 
 /// How a log is laid out in memory and on disk. Only tests should need other values than the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +84,10 @@ pub struct LogOptions {
     /// Whether a write without a flush counts as durable ([`crate::Durability::NoBarrier`]): the device's cache
     /// survives a power cut.
     pub power_safe_cache: bool,
+    /// Where commits are staged, if they are. Only [`FlushScheme::Combined`] does: the others compare ways to sync.
+    pub staging: Option<StagingOptions>,
+    /// Opens the log without what a lost staging file held: the commits in it are lost.
+    pub adopt_staging_loss: bool,
 }
 
 impl Default for LogOptions {
@@ -61,6 +106,8 @@ impl Default for LogOptions {
             waiting: Waiting::default(),
             direct: true,
             power_safe_cache: false,
+            staging: None,
+            adopt_staging_loss: false,
         }
     }
 }
@@ -90,6 +137,16 @@ impl LogOptions {
                 "buffer_bytes is {}, below segment_bytes_min, which is {min}",
                 self.buffer_bytes
             ));
+        }
+        if let Some(staging) = &self.staging {
+            staging.validate(self.charge_max().max(JOINABLE_BYTES_MAX as u32), &mut wrong);
+            if self.scheme != FlushScheme::Combined {
+                wrong.push(format!(
+                    "staging needs the scheme {}, not {}, which syncs in the committing threads",
+                    FlushScheme::Combined.name(),
+                    self.scheme.name()
+                ));
+            }
         }
         if wrong.is_empty() { Ok(()) } else { Err(LogError::Usage(wrong.join("; "))) }
     }

@@ -130,13 +130,13 @@ impl LogReader {
         if room < GROUP_HEADER_BYTES {
             return Err(damaged("there is no room for a group".into()));
         }
-        let mut bytes = segments.read(&segment, offset, GROUP_HEADER_BYTES)?;
+        let mut bytes = self.stream.read(&segment, offset, GROUP_HEADER_BYTES)?;
         let header = GroupHeader::decode_unchecked(&bytes).map_err(|error| damaged(error.to_string()))?;
         if header.payload_bytes > room - GROUP_HEADER_BYTES {
             return Err(damaged("the group is longer than its segment".into()));
         }
         let payload_at = offset + GROUP_HEADER_BYTES;
-        bytes.extend(segments.read(&segment, payload_at, header.payload_bytes)?);
+        bytes.extend(self.stream.read(&segment, payload_at, header.payload_bytes)?);
         let own = GroupAt { database: self.stream.shared.database, segment: segment.number, offset };
         let (header, payload) =
             GroupHeader::decode_at(&bytes, own).map_err(|error| damaged(error.to_string()))?;

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub flusher: Signal,
     /// Wakes the thread that makes segments.
     pub supplier: Signal,
+    /// Wakes the thread that drains staging buffers.
+    pub drainer: Signal,
     pub observer: RwLock<Option<Observer>>,
     pub completer: RwLock<Option<Completer>>,
     /// Set: the log thread, or maintenance, has to call the completer.
@@ -113,6 +115,7 @@ impl Shared {
             parking: Parking::new(),
             flusher: Signal::default(),
             supplier: Signal::default(),
+            drainer: Signal::default(),
             observer: RwLock::new(None),
             completer: RwLock::new(None),
             completion_wanted: AtomicBool::new(false),
@@ -218,10 +221,16 @@ impl Shared {
         }
     }
 
-    /// Wakes both threads: the log is closed, or there is work that they do not look for.
+    /// Wakes all threads: the log is closed, or there is work that they do not look for.
     pub fn wake_threads(&self) {
         self.flusher.wake();
         self.supplier.wake();
+        self.drainer.wake();
+    }
+
+    /// Notes that groups were staged: the log is not idle.
+    pub fn count_staging(&self) {
+        self.io.busy_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
     /// Counts a write or sync call of the commit stream that began at `start_ns` and has just ended.

@@ -9,6 +9,8 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct LogStats {
             $($(#[$doc])* pub $name: u64,)*
+            /// Bytes that are staged and not in their segments.
+            pub staged_bytes: u64,
             /// Segments that are made and not yet handed out.
             pub ready_segments: u64,
             /// All segments on disk.
@@ -52,6 +54,12 @@ counters! {
     write_ns,
     /// Nanoseconds in sync calls of the commit stream.
     sync_ns,
+    /// Flushes that staged groups.
+    stagings,
+    /// How often staged groups were written to their segments and synced.
+    drains,
+    /// How often a flush found all staging buffers full, and wrote one to its segments.
+    staging_waits,
     /// How often the lock of the groups was taken.
     group_locks,
     /// How often the right to sync (the sync lock, leadership) was taken.

@@ -1,9 +1,9 @@
-//! The log's threads: one flushes, one makes segments.
+//! The log's threads: one flushes, one makes segments, and one drains staging buffers, if there are any.
 
 use crate::error::LogError;
 use crate::segments::supply;
 use crate::shared::Shared;
-use crate::stream::{CommitStream, flusher};
+use crate::stream::{CommitStream, flusher, stage};
 use fulgurite_env::Joiner;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,16 +27,24 @@ pub(crate) fn start(stream: &Arc<CommitStream>) -> Result<Vec<Box<dyn Joiner>>, 
         path: stream.segments.dir().path().to_owned(),
         source,
     };
-    let flusher = spawn("fulgurite-log", flusher::run).map_err(failed)?;
-    match spawn("fulgurite-segs", supply::run) {
-        Ok(supplier) => Ok(vec![flusher, supplier]),
-        Err(error) => {
-            shared.set_closed();
-            shared.wake_threads();
-            flusher.join();
-            Err(failed(error))
+    let mut bodies: Vec<(&str, fn(&Arc<CommitStream>))> =
+        vec![("fulgurite-log", flusher::run), ("fulgurite-segs", supply::run)];
+    if stream.staging().is_some() {
+        bodies.push(("fulgurite-drain", stage::run));
+    }
+    let mut threads = Vec::with_capacity(bodies.len());
+    for (name, body) in bodies {
+        match spawn(name, body) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                shared.set_closed();
+                shared.wake_threads();
+                threads.into_iter().for_each(|thread| _ = thread.join());
+                return Err(failed(error));
+            }
         }
     }
+    Ok(threads)
 }
 
 /// Poisons the log unless the thread ends alive: a thread of the log panicked, so nothing serves requests any more, and

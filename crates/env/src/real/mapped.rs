@@ -8,7 +8,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstat, fstatfs, fsync, open};
+use rustix::fs::{
+    FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, fstatfs, fsync, open,
+};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -30,6 +32,8 @@ struct RealMapped {
     path: PathBuf,
     /// A child of it does not have the mapping.
     process: Process,
+    /// Holds the lock of the file.
+    file: OwnedFd,
 }
 
 // SAFETY: the memory belongs to no thread; the users of the trait agree which thread accesses which bytes.
@@ -45,9 +49,9 @@ pub(super) fn create(path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>>
     let file = retry_on_intr(|| open(path, flags, Mode::from_raw_mode(0o644))).map_err(failed("create"))?;
     let made = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes))
         .map_err(failed("fallocate"))
-        .and_then(|()| map(&file, path, bytes, OpenOptions::Write))
+        .and_then(|()| map(file, path, bytes, OpenOptions::Write))
         .and_then(|mapped| {
-            retry_on_intr(|| fsync(&file)).map_err(failed("fsync"))?;
+            retry_on_intr(|| fsync(&mapped.file)).map_err(failed("fsync"))?;
             sync_parent(path)?;
             Ok(mapped)
         });
@@ -70,7 +74,7 @@ pub(super) fn open_existing(path: &Path, options: OpenOptions) -> io::Result<Arc
         // A hole would end the process with SIGBUS where the file system has no space for it.
         retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes)).map_err(failed("fallocate"))?;
     }
-    Ok(Arc::new(map(&file, path, bytes, options)?))
+    Ok(Arc::new(map(file, path, bytes, options)?))
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {
@@ -78,9 +82,27 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     RealDir::open(parent)?.sync()
 }
 
-fn map(file: &OwnedFd, path: &Path, bytes: u64, options: OpenOptions) -> io::Result<RealMapped> {
+/// Takes the lock of a file: one process writes to it, or several read it.
+fn lock(file: &OwnedFd, path: &Path, is_writable: bool) -> io::Result<()> {
+    let operation = if is_writable {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    match retry_on_intr(|| flock(file, operation)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let what = "another process, or another database of this one, has it open";
+            Err(DiskError::wrap("flock", path, io::Error::new(io::ErrorKind::WouldBlock, what)))
+        }
+        Err(errno) => Err(DiskError::wrap("flock", path, errno)),
+    }
+}
+
+fn map(file: OwnedFd, path: &Path, bytes: u64, options: OpenOptions) -> io::Result<RealMapped> {
     let failed = |error: Errno| DiskError::wrap("mmap", path, error);
-    let file_system = Magic::new(retry_on_intr(|| fstatfs(file)).map_err(failed)?.f_type);
+    lock(&file, path, options != OpenOptions::Read)?;
+    let file_system = Magic::new(retry_on_intr(|| fstatfs(&file)).map_err(failed)?.f_type);
     let len = usize::try_from(bytes).map_err(io::Error::other)?;
     let is_writable = options != OpenOptions::Read;
     let protection = if is_writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
@@ -107,11 +129,12 @@ fn map(file: &OwnedFd, path: &Path, bytes: u64, options: OpenOptions) -> io::Res
         is_writable,
         path: path.into(),
         process: Process::current(),
+        file,
     };
     // SAFETY: the range is exactly the mapping from above.
     unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }.map_err(failed)?;
     if medium == MemoryMedium::Persistent {
-        mapped.write_back = instruction(file, path)?;
+        mapped.write_back = instruction(&mapped.file, path)?;
     }
     Ok(mapped)
 }
@@ -200,5 +223,7 @@ impl Drop for RealMapped {
         }
         // SAFETY: the range is exactly the mapping, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        // A child that has the descriptor, too, would keep the lock.
+        let _ = retry_on_intr(|| flock(&self.file, FlockOperation::Unlock));
     }
 }

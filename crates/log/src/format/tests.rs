@@ -2,6 +2,7 @@
 
 use super::frame::Record;
 use super::*;
+use crate::staging::StagingId;
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, Reader, crc32c};
 use proptest::prelude::*;
 
@@ -78,11 +79,17 @@ fn golden_epoch_start() {
         previous_segment: 4,
         previous_end: Lsn::new(6, 4200),
         previous_csn: Csn(99),
+        staging: None,
     };
     let bytes = start.encode();
     assert_eq!(hex(&bytes), GOLDEN_EPOCH);
-    assert_eq!(bytes.len() as u32, EpochStart::BYTES);
     assert_eq!(EpochStart::decode(&bytes), Ok(start));
+    let staging = EpochStart { staging: Some(StagingId(0x0102)), ..start };
+    let bytes = staging.encode();
+    assert_eq!(hex(&bytes), format!("{GOLDEN_EPOCH}02010000000000000000000000000000"));
+    assert_eq!(bytes.len() as u32, EpochStart::BYTES_MAX);
+    assert_eq!(EpochStart::decode(&bytes), Ok(staging));
+    assert!(EpochStart::decode(&bytes[..40]).is_err(), "half of an id");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::error::LogError;
 use crate::format::{EpochStart, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
 use crate::options::LogOptions;
 use crate::segments::{Content, From, Segment, Segments, Stream, Wanted};
+use crate::staging::StagingFile;
 use crate::stats::Counters;
 use crate::stream::groups::AppendPoint;
 use crate::stream::watermarks::{ReplayIndex, Tip};
@@ -44,7 +45,7 @@ pub(crate) fn begin_epoch(
         epoch: start.epoch,
         segment: segment.number,
         offset: SEGMENT_DATA_START,
-        payload_bytes: EpochStart::BYTES,
+        payload_bytes: payload.len() as u32,
         first_csn,
         frames: 0,
         next_segment: 0,
@@ -52,7 +53,7 @@ pub(crate) fn begin_epoch(
     };
     let mut bytes = header.encode(&payload).to_vec();
     bytes.extend_from_slice(&payload);
-    bytes.resize(align8(GROUP_HEADER_BYTES + EpochStart::BYTES) as usize, 0);
+    bytes.resize(align8(GROUP_HEADER_BYTES + payload.len() as u32) as usize, 0);
     let written = segments.file(&segment).and_then(|file| {
         file.write_at(&bytes, SEGMENT_DATA_START.into())?;
         file.sync_data()
@@ -77,8 +78,13 @@ impl Begun {
         }
     }
 
-    /// The log that appends to this epoch. `spans` are the epochs before, `index` is recovery's.
-    pub fn into_opened(self, mut spans: Vec<EpochSpan>, index: Option<ReplayIndex>) -> Opened {
+    /// The log that appends to this epoch. `spans` are the epochs before, `index` is recovery's, `staging` is bound to this opening.
+    pub fn into_opened(
+        self,
+        mut spans: Vec<EpochSpan>,
+        index: Option<ReplayIndex>,
+        staging: Option<StagingFile>,
+    ) -> Opened {
         let EpochStart { epoch, previous_csn, .. } = self.start;
         let begin = Lsn::new(self.segment.number, SEGMENT_DATA_START);
         let tip = Tip { csn: previous_csn, lsn: Lsn::new(self.segment.number, self.append_at) };
@@ -94,6 +100,6 @@ impl Begun {
             offset: self.append_at,
             next_csn: previous_csn.next(),
         };
-        Opened { segments: self.segments, at, spans, index }
+        Opened { segments: self.segments, at, spans, index, staging, staged_tail: None }
     }
 }

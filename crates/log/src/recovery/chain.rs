@@ -5,34 +5,39 @@ use super::inventory::{First, Found, Inventory};
 use crate::error::LogError;
 use crate::format::{EpochStart, SEGMENT_DATA_START};
 use crate::recovery::EpochSpan;
+use crate::staging::StagingId;
 use crate::stream::watermarks::Tip;
 use fulgurite_types::Epoch;
 
 /// The living epochs, oldest first; the oldest holds the replay point.
-pub(super) struct Chain(pub Vec<EpochSpan>);
+pub(super) struct Chain {
+    pub spans: Vec<EpochSpan>,
+    /// What the newest epoch's start says.
+    pub staging: Option<StagingId>,
+}
 
 impl Chain {
     pub fn newest(&self) -> EpochSpan {
-        *self.0.last().expect("a chain has its newest epoch")
+        *self.spans.last().expect("a chain has its newest epoch")
     }
 
     /// Ends the newest epoch.
     pub fn close(&mut self, end: Tip) {
-        self.0.last_mut().expect("a chain has its newest epoch").end = Some(end);
+        self.spans.last_mut().expect("a chain has its newest epoch").end = Some(end);
     }
 
     /// Passes over the newest epochs, all of them ended, that have no commit: the next epoch follows the one before
     /// them. The epoch that holds the replay point stays. Returns the segments of the epochs passed over.
     pub fn pass_over_empty(&mut self) -> Vec<u32> {
         let mut passed = Vec::new();
-        while let [.., before, newest] = &self.0[..] {
+        while let [.., before, newest] = &self.spans[..] {
             let one_segment = newest.end.is_some_and(|end| end.lsn.segment() == newest.start_segment);
             let csn = |span: &EpochSpan| span.end.map(|end| end.csn);
             if !one_segment || csn(before) != csn(newest) {
                 break;
             }
             passed.push(newest.start_segment);
-            self.0.pop();
+            self.spans.pop();
         }
         passed
     }
@@ -49,7 +54,7 @@ impl Chain {
             matches!(found.first, First::EpochStart(..))
                 && replay < found.number
                 && found.number < newest
-                && self.0.iter().all(|span| span.start_segment != found.number)
+                && self.spans.iter().all(|span| span.start_segment != found.number)
         })
     }
 }
@@ -66,6 +71,7 @@ pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, Lo
         found.bytes()?;
     }
     let (segment, start) = newest_start(inventory, from)?;
+    let staging = start.staging;
     let mut spans = vec![EpochSpan { epoch: start.epoch, start_segment: segment, end: None }];
     let mut start = start;
     let mut segment = segment;
@@ -104,7 +110,7 @@ pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, Lo
         let what = format!("the replay point {} is after the end of epoch {}", from.lsn, spans[0].epoch);
         return Err(LogError::damaged(inventory.dir.path(), 0, None, what));
     }
-    Ok(Chain(spans))
+    Ok(Chain { spans, staging })
 }
 
 /// The valid epoch start with the highest segment number. Fails if a newer epoch is known to have begun.

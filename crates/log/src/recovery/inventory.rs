@@ -8,6 +8,7 @@ use crate::format::{
     SegmentHeader, parse_number, segment_file_name,
 };
 use crate::segments::{Segment, Stream};
+use crate::staging::StagedTail;
 use fulgurite_env::{Dir, DirEntry, File, OpenOptions};
 use fulgurite_types::{Csn, DatabaseId, Epoch};
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ pub(super) struct Found {
     /// The segment's length, or the fault of its header.
     pub header: Result<u32, String>,
     pub first: First,
+    /// Groups that were staged for it, by offset: reading the segment shows them.
+    staged: Vec<(u32, Vec<u8>)>,
 }
 
 impl Found {
@@ -79,6 +82,27 @@ impl Found {
         let got = start + got.map_err(|source| LogError::io("read", &self.path, source))?;
         if got < bytes {
             return Err(LogError::damaged(&self.path, got as u64, None, "the file ends here"));
+        }
+        self.show_staged(buffer, start)
+    }
+
+    /// Puts the staged groups over what the file has from `start` on. What both hold has to be the same.
+    fn show_staged(&self, buffer: &mut [u8], start: usize) -> Result<(), LogError> {
+        for (offset, staged) in &self.staged {
+            let at = *offset as usize;
+            let Some(there) = buffer.get_mut(at..at + staged.len()).filter(|_| at >= start) else { continue };
+            if there == staged {
+                continue;
+            }
+            let own = |bytes: &[u8]| GroupHeader::decode_unchecked(bytes).map(|header| header.at()).ok();
+            if let Some(at) = own(staged)
+                && GroupHeader::decode_at(there, at).is_ok()
+            {
+                let what =
+                    "the group here and the one that was staged for this place are both valid, and differ";
+                return Err(LogError::damaged(&self.path, u64::from(*offset), None, what));
+            }
+            there.copy_from_slice(staged);
         }
         Ok(())
     }
@@ -175,7 +199,7 @@ fn inspect(
     let header = decoded.map_err(|error| format!("its header is not valid: {error}"));
     let header = header.and_then(|header| check_header(&header, len, number, database));
     let first = first_group(&peek, number, database);
-    Ok((Found { number, path, dir: dir.clone(), options, header, first }, named))
+    Ok((Found { number, path, dir: dir.clone(), options, header, first, staged: Vec::new() }, named))
 }
 
 fn check_header(header: &SegmentHeader, len: u64, number: u32, database: DatabaseId) -> Result<u32, String> {
@@ -215,6 +239,16 @@ fn first_group(peek: &[u8], number: u32, database: DatabaseId) -> First {
 }
 
 impl Inventory {
+    /// Shows staged groups in what is read of their segments. Those of segments that are gone were drained long ago, or the walk
+    /// misses the segment.
+    pub fn stage(&mut self, tail: &StagedTail) {
+        for (start, bytes) in tail.groups() {
+            if let Some(found) = self.segments.get_mut(&start.segment()) {
+                found.staged.push((start.offset(), bytes.clone()));
+            }
+        }
+    }
+
     /// The newest epoch that a segment's start names.
     pub fn newest_epoch(&self) -> Epoch {
         let epochs = self.segments.values().filter_map(|found| match found.first {

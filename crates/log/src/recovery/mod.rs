@@ -5,11 +5,13 @@ mod chain;
 mod harden;
 mod inventory;
 mod read;
+mod staged;
 mod tail;
 mod walk;
 
 pub(crate) use begin::begin_epoch;
 pub(crate) use harden::holds_something;
+pub(crate) use staged::{Need, prepare};
 
 use self::chain::Chain;
 use self::walk::Walked;
@@ -17,6 +19,7 @@ use crate::error::LogError;
 use crate::format::{ChunkRef, EpochStart, FrameHeader};
 use crate::options::LogOptions;
 use crate::segments::Segments;
+use crate::staging::{StagedTail, StagingFile};
 use crate::stream::groups::AppendPoint;
 use crate::stream::watermarks::{ReplayIndex, Tip};
 use fulgurite_env::{Dir, Env};
@@ -41,6 +44,10 @@ pub(crate) struct Opened {
     /// The epochs from the replay point on.
     pub spans: Vec<EpochSpan>,
     pub index: ReplayIndex,
+    /// The staging file, bound to this opening.
+    pub staging: Option<StagingFile>,
+    /// In a read-only log: what is staged.
+    pub staged_tail: Option<StagedTail>,
 }
 
 /// What the last checkpoint recorded about the log.
@@ -146,22 +153,24 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
             .iter()
             .map(|range| u64::from(range.end.offset() - range.start.offset()))
             .sum(),
-        epochs: chain.0.len() as u32,
+        epochs: chain.spans.len() as u32,
         ..RecoveryReport::default()
     }
 }
 
 /// 1. `inventory`: lists the segments, with their headers and first groups.
 /// 2. `chain`: follows the epochs from the newest start back to the replay point. A clean close ends the newest epoch.
-/// 3. `walk`: checks every group forward from the replay point, and delivers the frames.
-/// 4. `tail`: judges whether the end is a torn tail or damage. With [`LogOptions::read_only`] this is the last step but
+/// 3. `staged`: takes the groups of the newest epoch from the staging file, if that epoch has one. From here on they are seen in what
+///    is read of their segments.
+/// 4. `walk`: checks every group forward from the replay point, and delivers the frames.
+/// 5. `tail`: judges whether the end is a torn tail or damage. With [`LogOptions::read_only`] this is the last step but
 ///    making the log (`read`).
-/// 5. `harden`: makes durable what the walk found. Then it tidies the directory: files of the reserve and unfinished
+/// 6. `harden`: makes durable what the walk found. Then it tidies the directory: files of the reserve and unfinished
 ///    ones, segments of passed-over epochs, unused segments.
-/// 6. `begin`: begins an epoch, which declares where the one before ended and passes over those without commits.
+/// 7. `begin`: begins an epoch, which declares where the one before ended and passes over those without commits.
 ///
-/// Steps 4 and the first half of 5 are left out after a clean close: everything was durable then, and the end is known.
-/// Recovery writes nothing before step 5 (INV-LOG-9).
+/// Steps 3, 5 and the first half of 6 are left out after a clean close: everything was durable then, and the end is known.
+/// Recovery writes nothing before step 6 (INV-LOG-9).
 pub(crate) fn recover(
     env: &dyn Env,
     dir: &Arc<dyn Dir>,
@@ -177,22 +186,31 @@ pub(crate) fn recover(
             from.csn
         )));
     }
-    let inventory = inventory::take(dir, database, options.open_options())?;
+    let mut inventory = inventory::take(dir, database, options.open_options())?;
     let mut chain = chain::read(&inventory, from)?;
     let closed = from.closed_at.filter(|_| chain.newest().epoch == from.epoch);
     if let Some(end) = closed {
         chain.close(Tip { csn: from.durable_csn, lsn: end });
     }
-    let walked = walk::walk(&inventory, &chain, from, sink)?;
+    let need = staged::need(&chain, closed.is_some());
+    let staged_tail = staged::read(env, options, &inventory, &chain, from, need)?;
+    if let Some(tail) = &staged_tail {
+        inventory.stage(tail);
+    }
+    let mut walked = walk::walk(&inventory, &chain, from, sink)?;
     if closed.is_none() {
-        tail::judge(&inventory, &chain, &walked, from)?;
+        tail::judge(&inventory, &chain, &walked, from, options.adopt_staging_loss)?;
+    }
+    if let Some(first) = staged_tail.as_ref().and_then(StagedTail::first) {
+        // A durable mark may speak of what was staged, and is in no segment.
+        walked.proven = walked.proven.min(first);
     }
     let mut report = found(&chain, &walked);
     if options.read_only {
         if closed.is_none() {
             report.proven_csn = walked.mark.max(from.csn).min(walked.last_csn);
         }
-        let opened = read::into_opened(dir, options, &inventory, chain, walked)?;
+        let opened = read::into_opened(dir, options, &inventory, chain, walked, staged_tail)?;
         report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
         return Ok((opened, report));
     }
@@ -206,14 +224,17 @@ pub(crate) fn recover(
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
     chain.close(Tip { csn: last_csn, lsn: walked.end });
+    let chain_staging = chain.staging;
     let passed_over = chain.pass_over_empty();
     let previous = chain.newest();
+    let staging = prepare(env, options, database, need, chain_staging)?;
     let start = EpochStart {
         epoch,
         previous: previous.epoch,
         previous_segment: previous.start_segment,
         previous_end: previous.end.map_or(walked.end, |end| end.lsn),
         previous_csn: last_csn,
+        staging: staging.as_ref().map(|file| file.header.id),
     };
     let begun = begin_epoch(dir.clone(), database, options, inventory.next_number()?, reserve, &start)?;
     report.epoch = start.epoch;
@@ -224,5 +245,5 @@ pub(crate) fn recover(
     report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
     begun.segments.remove_later(&unused.later);
     begun.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
-    Ok((begun.into_opened(chain.0, Some(walked.index)), report))
+    Ok((begun.into_opened(chain.spans, Some(walked.index), staging), report))
 }

@@ -7,6 +7,7 @@ use super::walk::Walked;
 use crate::error::LogError;
 use crate::options::LogOptions;
 use crate::segments::Segments;
+use crate::staging::StagedTail;
 use crate::stream::groups::AppendPoint;
 use crate::stream::watermarks::Tip;
 use fulgurite_env::Dir;
@@ -18,6 +19,7 @@ pub(super) fn into_opened(
     inventory: &Inventory,
     chain: Chain,
     walked: Walked,
+    staged_tail: Option<StagedTail>,
 ) -> Result<Opened, LogError> {
     let number = inventory.next_number()?;
     let segments = Segments::new(dir.clone(), inventory.database, options.clone(), number, Vec::new());
@@ -37,5 +39,5 @@ pub(super) fn into_opened(
     };
     let mut index = walked.index;
     index.set_tip(Tip { csn: walked.last_csn, lsn: walked.end });
-    Ok(Opened { segments, at, spans: chain.0, index })
+    Ok(Opened { segments, at, spans: chain.spans, index, staging: None, staged_tail })
 }

@@ -19,13 +19,14 @@ struct Witness {
     what: String,
 }
 
-/// Fails if the checkpoint or any valid group testifies that the first missing commit was durable, or if a group after
+/// Fails if the checkpoint or any valid group testifies that the first missing commit was durable, unless `adopts_loss`, or if a group after
 /// the end belongs to an epoch whose start is lost.
 pub(super) fn judge(
     inventory: &Inventory,
     chain: &Chain,
     walked: &Walked,
     from: &ReplayFrom,
+    adopts_loss: bool,
 ) -> Result<(), LogError> {
     let newest = chain.newest();
     let missing = walked.last_csn.next();
@@ -70,7 +71,9 @@ pub(super) fn judge(
             format!("the log ends here, but the group at {stranger} is of an epoch whose start is lost");
         return Err(LogError::damaged(path, end.offset().into(), None, what));
     }
-    if witness.durable >= missing {
+    if witness.durable >= missing && adopts_loss {
+        tracing::warn!(first = %missing, last = %witness.durable, "commits that were staged are lost, and the log is opened without them");
+    } else if witness.durable >= missing {
         let what = format!(
             "there is no valid group, but {} says that commit {} was durable",
             witness.what, witness.durable

@@ -75,7 +75,7 @@ pub(super) fn walk(
             last_read: Vec::new(),
         },
     };
-    for (nth, span) in chain.0.iter().enumerate() {
+    for (nth, span) in chain.spans.iter().enumerate() {
         let start = if nth == 0 { from.lsn } else { Lsn::new(span.start_segment, SEGMENT_DATA_START) };
         walker.span(span, start)?;
     }

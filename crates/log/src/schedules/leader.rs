@@ -45,13 +45,13 @@ impl Commits {
     fn commit(&self) -> Result<(), LogError> {
         let csn = self.reserve();
         self.leader.wait(self, csn)?;
-        assert!(self.durable_csn() >= csn, "a waiter returned before its commit was durable");
+        assert!(self.flushed_csn() >= csn, "a waiter returned before its commit was durable");
         Ok(())
     }
 }
 
 impl FlushTarget for Commits {
-    fn durable_csn(&self) -> Csn {
+    fn flushed_csn(&self) -> Csn {
         Csn(self.durable.load(SeqCst))
     }
 

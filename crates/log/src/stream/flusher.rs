@@ -5,6 +5,7 @@ use super::CommitStream;
 use super::leader::{GATHER_NS, GATHER_TURNS};
 use crate::error::LogError;
 use crate::signal::Sleep;
+use crate::staging::Staging;
 use crate::threads::{Dying, RETRY};
 use fulgurite_types::sync::yield_now;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ impl CommitStream {
         }
         let until = |due: u64| Sleep::Nap(Duration::from_nanos(due.saturating_sub(now_ns)));
         let due = self.requests.due_ns().map_or(Sleep::Rest, until);
-        let is_idle = self.progress.mark_due().is_none() && self.groups.is_idle();
+        let is_idle = self.progress.mark_due().is_none() && self.groups.is_idle() && !self.is_staged();
         if is_idle { due } else { due.min(Sleep::Nap(self.until_mark(now_ns))) }
     }
 
@@ -104,11 +105,16 @@ impl CommitStream {
         }
     }
 
-    /// Once the stream is idle: flushes commits that no thread requested, then writes one mark group. A mark group adds
-    /// no CSN, so none causes another. It is written only if no group waits to be written.
+    /// Whether anything is staged that is not in its segment.
+    fn is_staged(&self) -> bool {
+        self.staging().is_some_and(Staging::holds_any)
+    }
+
+    /// Once the stream is idle: flushes commits that no thread requested, then writes one mark group, then drains what is staged. A
+    /// mark group adds no CSN, so none causes another. It is written only if no group waits to be written.
     fn idle_mark(self: &Arc<Self>) -> Result<bool, LogError> {
         let leftover = !self.groups.is_idle();
-        if self.progress.mark_due().is_none() && !leftover {
+        if self.progress.mark_due().is_none() && !leftover && !self.is_staged() {
             return Ok(false);
         }
         let idle_ns = self.shared.now_ns().saturating_sub(self.shared.io.busy_ns());
@@ -118,7 +124,7 @@ impl CommitStream {
         if leftover {
             return self.flush(false);
         }
-        self.write_mark()
+        Ok(self.write_mark()? || self.drain(false)?)
     }
 
     fn write_mark(self: &Arc<Self>) -> Result<bool, LogError> {

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use crate::stats::add;
 use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
-use fulgurite_types::sync::{AtomicBool, AtomicU32, yield_now};
+use fulgurite_types::sync::{AtomicBool, AtomicU32, spin_loop, yield_now};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -26,6 +26,9 @@ const AWAKE_MIN: u32 = if cfg!(feature = "shuttle") { 2 } else { 16 };
 /// How often a waiter yields before it sleeps, at most.
 const AWAKE_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 20 };
 
+/// How often a waiter looks for the end of a flush that is a copy in memory, before it sleeps.
+const QUICK_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 128 };
+
 /// A yield that takes longer than this gave the processor to a thread that keeps it: a miss. A miss adds 4 to
 /// `awake_misses`, a quick yield takes 1 off. A miss at [`AWAKE_MISSES`] or more makes all waiters sleep at once for
 /// the next [`AWAKE_PAUSE`] waits.
@@ -35,7 +38,13 @@ const AWAKE_PAUSE: u32 = 8 * 1024;
 
 /// The commits that a leader makes durable.
 pub(crate) trait FlushTarget {
-    fn durable_csn(&self) -> Csn;
+    /// The newest commit that a flush has covered: durable, or staged.
+    fn flushed_csn(&self) -> Csn;
+
+    /// Whether a flush is a copy in memory, for which no thread has to sleep and which need not be shared.
+    fn is_quick(&self) -> bool {
+        false
+    }
 
     /// Fails if the commit was never reserved.
     fn check_reserved(&self, csn: Csn) -> Result<(), LogError>;
@@ -112,10 +121,21 @@ impl<T: FlushTarget> Drop for Leadership<'_, T> {
         let Leadership { leader, target, before } = self;
         leader.expected.store(leader.waiting.load(Relaxed), Relaxed);
         leader.is_led.store(false, SeqCst);
-        leader.wake_next(target.durable_csn());
-        let woken = leader.shared.parking.wake_range(*before, target.durable_csn());
+        leader.wake_next(target.flushed_csn());
+        let woken = leader.shared.parking.wake_range(*before, target.flushed_csn());
         add(&leader.shared.stats.wakes, woken);
     }
+}
+
+/// Looks again and again until `is_over`, then yields a few times. Returns whether it is over.
+fn spin(is_over: impl Fn() -> bool) -> bool {
+    for turn in 0..QUICK_TURNS {
+        if is_over() {
+            return true;
+        }
+        if turn < QUICK_TURNS / 2 { spin_loop() } else { yield_now() }
+    }
+    false
 }
 
 impl Leader {
@@ -137,13 +157,13 @@ impl Leader {
     pub fn wait(&self, target: &impl FlushTarget, csn: Csn) -> Result<(), LogError> {
         let _in_line = InLine::new(&self.waiting);
         let mut waits_since = None;
-        while target.durable_csn() < csn {
+        while target.flushed_csn() < csn {
             self.shared.poison.check()?;
             if !self.is_led.swap(true, SeqCst) {
                 match self.lead(target) {
-                    Ok(false) if target.durable_csn() < csn => target.check_reserved(csn)?,
+                    Ok(false) if target.flushed_csn() < csn => target.check_reserved(csn)?,
                     // Another leader may have made it durable before this thread led.
-                    Err(error) if target.durable_csn() < csn => return Err(error),
+                    Err(error) if target.flushed_csn() < csn => return Err(error),
                     _ => {}
                 }
             } else {
@@ -170,9 +190,9 @@ impl Leader {
         if !self.is_led.swap(true, SeqCst) {
             return self.lead(target);
         }
-        let durable = target.durable_csn();
+        let durable = target.flushed_csn();
         let poison = &self.shared.poison;
-        let is_over = || target.durable_csn() > durable || !self.is_led.load(SeqCst) || poison.is_set();
+        let is_over = || target.flushed_csn() > durable || !self.is_led.load(SeqCst) || poison.is_set();
         self.shared.parking.park(durable.next(), is_over);
         poison.check()?;
         self.pass_on(target);
@@ -192,7 +212,7 @@ impl Leader {
     /// Wakes another waiter: this thread may have been woken to lead next, and does not.
     fn pass_on(&self, target: &impl FlushTarget) {
         if !self.is_led.load(SeqCst) {
-            self.wake_next(target.durable_csn());
+            self.wake_next(target.flushed_csn());
         }
     }
 
@@ -202,22 +222,22 @@ impl Leader {
     }
 
     fn lead_now(&self, target: &impl FlushTarget, gathers: bool) -> Result<bool, LogError> {
-        let before = target.durable_csn();
+        let before = target.flushed_csn();
         let leadership = Leadership { leader: self, target, before };
         // Declared after the leadership, hence dropped first: after a panic the log is poisoned before another thread
         // leads.
         let flushing = self.shared.flushing();
         add(&self.shared.stats.sync_locks, 1);
-        if gathers {
+        if gathers && !target.is_quick() {
             self.gather();
         }
         let barrier = self.barrier_wanted.swap(false, SeqCst);
         let result = target.flush_filled(barrier);
-        add(&self.shared.stats.requests_completed, target.durable_csn().0 - before.0);
+        add(&self.shared.stats.requests_completed, target.flushed_csn().0 - before.0);
         flushing.end();
         drop(leadership);
         // Also after an error: groups written before it may be durable.
-        if target.durable_csn() > before {
+        if target.flushed_csn() > before {
             self.shared.call_completer();
         }
         result
@@ -253,7 +273,10 @@ impl Leader {
     /// Waits for a change: yields for a while, then sleeps.
     fn pause(&self, target: &impl FlushTarget, csn: Csn) {
         let poison = &self.shared.poison;
-        let is_over = || target.durable_csn() >= csn || !self.is_led.load(SeqCst) || poison.is_set();
+        let is_over = || target.flushed_csn() >= csn || !self.is_led.load(SeqCst) || poison.is_set();
+        if target.is_quick() && spin(is_over) {
+            return;
+        }
         if self.shared.options.waiting == Waiting::SpinThenBlock && self.stay_awake(is_over) {
             return;
         }

@@ -11,7 +11,8 @@
 //!   write     stamps their headers, and writes the groups of a segment with one call, with a flush of the device unless
 //!             its cache is asserted to survive a power cut and each group can do without (`NoBarrier`)
 //!   raise     raises `written` and `durable`, tells the observer, raises `synced` if the device was flushed; then
-//!             continues with `write` if there are groups in the next segment
+//!             continues with `write` if there are groups in the next segment. With staging, the three steps are a copy
+//!             to memory that survives ([`crate::staging`])
 //!   release   gives group slots and buffers back to admission
 //!   hand over clears `is_led`; wakes the next leader, then the waiters that the writes covered; calls the completer
 //! ```
@@ -30,8 +31,10 @@
 //!
 //! 0. the line of admission (`groups/credit.rs`): the first in line makes segments and causes flushes until it has its
 //!    credit. Leadership comes next: it is a flag, not a lock, and its holder takes the writer;
+//!    With staging, a leader holds the right to append to its buffers while it does what is said of the writer, and takes the
+//!    writer only if all buffers are full;
 //! 1. the writer: one thread writes at a time. A leader holds it while it takes groups, writes them, raises the
-//!    watermarks, tells the observer and releases the groups;
+//!    watermarks, tells the observer and releases the groups; a thread that drains staging buffers while it does that;
 //! 2. the sync lock of a scheme that syncs apart from writing ([`compared`]): the end of a left segment is written and
 //!    synced under both;
 //! 3. the locks of the bulk stream: a leader syncs the chunks that frames name;
@@ -40,7 +43,7 @@
 //!    the order of their numbers (`new_segments.rs`). [`CommitStream::at_reserved`] runs the caller's work under it,
 //!    because no commit may get a CSN meanwhile. That work takes locks of the caller's, and none of the log;
 //! 6. the written groups, then the index: groups enter it as they become durable;
-//! 7. the open files of sealed segments, the table of segments, the file of a segment.
+//! 7. the open files of sealed segments, the table of segments, the file of a segment; the staged pieces.
 //!
 //! The observer runs under the writer, or under the sync lock. The completer runs under neither, and outside
 //! leadership. But a thread that is first in line for admission may call it: so a committer that runs users' code there
@@ -59,6 +62,8 @@ mod new_segments;
 pub(crate) mod parking;
 mod requests;
 mod reservation;
+pub(crate) mod stage;
+mod stamp;
 pub(crate) mod watermarks;
 mod writer;
 
@@ -75,8 +80,9 @@ use crate::durability::{Durability, FlushScheme};
 use crate::error::LogError;
 use crate::format::{ChunkRef, FRAME_HEADER_BYTES, FrameHeader, GroupKind, encode_local_record};
 use crate::room::Refusal;
-use crate::segments::Segments;
+use crate::segments::{Segment, Segments};
 use crate::shared::Shared;
+use crate::staging::{StagedTail, Staging, StagingFile};
 use crate::stats::add;
 use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{Mutex, yield_now};
@@ -92,6 +98,9 @@ pub(crate) struct CommitStream {
     groups: Groups,
     scheme: Scheme,
     writer: Mutex<GroupWriter>,
+    staging: Option<Staging>,
+    /// What is staged and in no segment, of a log that was opened read-only.
+    staged_tail: Option<StagedTail>,
     /// Deferred commits write it; the fields beside it are read by every commit.
     requests: CachePadded<Requests>,
     /// Whether the disk had no room for the last segment.
@@ -118,9 +127,14 @@ impl CommitStream {
         bulk: Arc<BulkStream>,
         at: AppendPoint,
         index: ReplayIndex,
+        staged: (Option<StagingFile>, Option<StagedTail>),
         direct: bool,
     ) -> CommitStream {
+        let (staging_file, staged_tail) = staged;
+        let staging = staging_file.map(|file| Staging::new(file, index.tip().lsn));
         CommitStream {
+            staging,
+            staged_tail,
             progress: Progress::new(index),
             groups: Groups::new(Arc::clone(&shared), at),
             scheme: match shared.options.scheme {
@@ -269,13 +283,33 @@ impl CommitStream {
         }
         self.shared.poison.check()?;
         match &self.scheme {
-            Scheme::Combined(leader) => leader.wait(self, csn),
-            Scheme::Compared(scheme) => scheme.wait(self, csn),
+            Scheme::Combined(leader) => leader.wait(self, csn)?,
+            Scheme::Compared(scheme) => scheme.wait(self, csn)?,
+        }
+        // What was staged in volatile memory.
+        self.wait_drained(csn, || self.durable_csn())
+    }
+
+    /// Returns when `csn` is staged: it survives the process, and a power cut if the memory does. Without staging, when it is durable.
+    pub fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
+        match &self.scheme {
+            Scheme::Combined(leader) if self.staging.is_some() => {
+                if self.flushed() >= csn {
+                    return Ok(());
+                }
+                self.shared.poison.check()?;
+                leader.wait(self, csn)
+            }
+            _ => self.wait_durable(csn),
         }
     }
 
     /// Returns when a flush of the device covered `csn`.
     pub fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
+        if self.staging.is_some() {
+            self.wait_staged(csn)?;
+            return self.wait_drained(csn, || self.progress.synced_csn());
+        }
         while self.progress.synced_csn() < csn {
             self.shared.poison.check()?;
             if !self.flush(true)? && self.progress.synced_csn() < csn {
@@ -309,6 +343,11 @@ impl CommitStream {
     /// Flushes everything that is reserved, then ends all writing.
     pub fn flush_last(&self) -> Result<(), LogError> {
         while self.flush(true)? {}
+        if let Some(staging) = &self.staging {
+            self.end_staging(staging)?;
+            self.shared.parking.wake_all();
+            return Ok(());
+        }
         // A thread writes only under this lock. Once this thread has it, no other writes, and the next to take it reads
         // `ended`.
         let writer = self.writer.lock();
@@ -392,8 +431,22 @@ impl CommitStream {
         marks
     }
 
+    /// Reads `lsn..lsn + len` of a segment of the commit stream, wherever it is.
+    pub fn read(&self, segment: &Segment, offset: u32, len: u32) -> Result<Vec<u8>, LogError> {
+        let lsn = Lsn::new(segment.number, offset);
+        if let Some(bytes) = self.read_unwritten(lsn, len)? {
+            return Ok(bytes);
+        }
+        let staged = self.staging.as_ref().and_then(|staging| staging.read(lsn, len));
+        let staged = staged.or_else(|| self.staged_tail.as_ref()?.read(lsn, len));
+        match staged {
+            Some(bytes) => Ok(bytes),
+            None => self.segments.read(segment, offset, len),
+        }
+    }
+
     /// Copies `lsn..lsn + len` from a group in memory; waits for it to be filled. `None` once it is written.
-    pub fn read_unwritten(&self, lsn: Lsn, len: u32) -> Result<Option<Vec<u8>>, LogError> {
+    fn read_unwritten(&self, lsn: Lsn, len: u32) -> Result<Option<Vec<u8>>, LogError> {
         while lsn >= self.progress.written() {
             match self.groups.read(lsn, len) {
                 InMemory::Bytes(bytes) => return Ok(Some(bytes)),
@@ -407,8 +460,12 @@ impl CommitStream {
 }
 
 impl FlushTarget for CommitStream {
-    fn durable_csn(&self) -> Csn {
-        self.progress.durable_csn()
+    fn flushed_csn(&self) -> Csn {
+        self.flushed()
+    }
+
+    fn is_quick(&self) -> bool {
+        self.staging.is_some()
     }
 
     fn check_reserved(&self, csn: Csn) -> Result<(), LogError> {
@@ -416,6 +473,9 @@ impl FlushTarget for CommitStream {
     }
 
     fn flush_filled(&self, barrier: bool) -> Result<bool, LogError> {
+        if let Some(staging) = &self.staging {
+            return self.stage_filled(staging);
+        }
         let mut writer = self.writer.lock();
         self.shared.check_not_ended()?;
         let groups = self.groups.take_filled()?;

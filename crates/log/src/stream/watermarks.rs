@@ -8,8 +8,8 @@
 //! INV-LOG-1: that is their order, and none falls. `durable` passes a byte only if its own write was data-synchronous,
 //! or a flush of the device began after that write had completed, or the operator asserted that the device's cache
 //! survives a power cut. The callers of [`Progress::raise_durable`] and [`Progress::raise_synced`] vouch for the write
-//! and the flush; the order is asserted at each raise. All bytes become durable by a write to their segment, so that
-//! assertion is stricter: `durable <= written`.
+//! and the flush; the order is asserted at each raise. All bytes become durable by a write to their segment, or are staged first
+//! (`staging/mod.rs`), so that assertion is stricter: `durable <= written`. What is staged counts as written: it has left the groups.
 //!
 //! `reserved` and `filled` are how far the groups have come (`groups/queue.rs`), and nothing is written that is not
 //! filled. The others belong to [`Progress`]. One thread at a time raises each: `written` the holder of the writer's
@@ -35,7 +35,7 @@ const SPACING_BYTES: u64 = 64 * 1024;
 pub struct Watermarks {
     /// Synced to the device.
     pub synced: Lsn,
-    /// Written to the segment.
+    /// Written to the segment, or staged.
     pub written: Lsn,
     /// Filled, without a gap.
     pub filled: Lsn,
@@ -115,6 +115,7 @@ pub(crate) struct Risen {
 
 struct Marks {
     written: AtomicU64,
+    written_csn: AtomicU64,
     durable: AtomicU64,
     durable_csn: AtomicU64,
     /// The end of what a flush of the device covered. It trails `durable` only where the cache is asserted to be
@@ -140,6 +141,7 @@ impl Progress {
         let csn = || AtomicU64::new(tip.csn.0);
         let marks = Marks {
             written: lsn(),
+            written_csn: csn(),
             durable: lsn(),
             durable_csn: csn(),
             synced: lsn(),
@@ -176,6 +178,7 @@ impl Progress {
         let before = Lsn(self.marks.written.load(Ordering::Relaxed));
         assert!(before <= run[0].start(), "INV-LOG-1: `written` is at {before}, after {}", run[0].start());
         self.marks.written.store(last.end().0, Ordering::Release);
+        self.marks.written_csn.store(last.last_csn().0, Ordering::SeqCst);
     }
 
     /// Declares the written groups durable, up to group `up_to`. The caller knows that they were flushed, or need not
@@ -208,6 +211,15 @@ impl Progress {
     /// Raises `synced` to `durable`: a flush that began after all of that was written has ended.
     pub fn raise_synced(&self) {
         let tip = self.index.lock().tip();
+        self.raise_synced_to(tip);
+    }
+
+    /// Raises `synced`, up to `durable` at most.
+    pub fn raise_synced_to(&self, tip: Tip) {
+        assert!(
+            tip.lsn <= self.index.lock().tip().lsn,
+            "INV-LOG-1: `synced` would be raised to {tip:?}, above `durable`"
+        );
         let before = Lsn(self.marks.synced.load(Ordering::Relaxed));
         assert!(before <= tip.lsn, "INV-LOG-1: `synced` is at {before}, after {tip:?}");
         self.marks.synced.store(tip.lsn.0, Ordering::Release);
@@ -218,6 +230,11 @@ impl Progress {
 
     pub fn written(&self) -> Lsn {
         Lsn(self.marks.written.load(Ordering::Acquire))
+    }
+
+    /// The newest commit that is written, or staged.
+    pub fn staged_csn(&self) -> Csn {
+        Csn(self.marks.written_csn.load(Ordering::SeqCst))
     }
 
     pub fn durable_csn(&self) -> Csn {

@@ -13,9 +13,9 @@
 //! A data-synchronous write may cover its own blocks only. So a durable write that follows an unflushed one is a plain
 //! write and a flush (INV-LOG-1).
 
-use super::groups::{Group, SegmentEnd};
+use super::groups::Group;
+use super::stamp;
 use crate::error::LogError;
-use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
 use crate::segments::{Segment, Segments};
 use crate::shared::Shared;
 use crate::stats::add;
@@ -24,8 +24,10 @@ use fulgurite_types::Csn;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-const PADDING: [u8; 8] = [0; 8];
 const BLOCK: u32 = DIRECT_BYTES as u32;
+
+/// Staged groups are written so many bytes at a time: each write is copied to a buffer for whole blocks first.
+const STAGED_WRITE_BYTES: usize = 1 << 20;
 
 /// Only the writing thread touches it.
 pub(super) struct GroupWriter {
@@ -82,15 +84,12 @@ impl GroupWriter {
     ) -> Result<(), LogError> {
         let first = &run[0];
         for group in run {
-            self.stamp(group, mark);
+            stamp::stamp(&self.shared, group, mark);
         }
-        let end = next.and_then(|next| Some(self.end_record(next, next.left.as_ref()?, mark)));
+        let end =
+            next.and_then(|next| Some(stamp::end_record(&self.shared, next, next.left.as_ref()?, mark)));
         let mut pieces: Vec<IoSlice<'_>> = Vec::with_capacity(run.len() + 1);
-        for group in run {
-            let len = (group.end().0 - group.start().0) as usize;
-            // SAFETY: the group is closed and filled, this thread is the leader, and the stamps are done.
-            pieces.push(IoSlice::new(unsafe { group.buffer.read(0, len) }));
-        }
+        pieces.extend(run.iter().map(|group| IoSlice::new(stamp::stamped(group))));
         pieces.extend(end.as_ref().map(|end| IoSlice::new(end)));
         self.write_pieces(&first.segment, &pieces, first.offset, flush)
     }
@@ -98,9 +97,29 @@ impl GroupWriter {
     /// Ends the segment that the stream left before group `first`, if it left one.
     pub fn end_left_segment(&mut self, first: &Group, mark: Csn) -> Result<(), LogError> {
         let Some(left) = &first.left else { return Ok(()) };
-        let end = self.end_record(first, left, mark);
+        let end = stamp::end_record(&self.shared, first, left, mark);
         self.write_pieces(&left.segment, &[IoSlice::new(&end)], left.offset, Flush::Now)?;
         self.segments.seal(&left.segment);
+        Ok(())
+    }
+
+    /// Writes staged groups of one segment, or all that are left of it with its end record, without a flush.
+    pub fn write_staged(
+        &mut self,
+        segment: &Arc<Segment>,
+        offset: u32,
+        bytes: &[u8],
+        ends_segment: bool,
+    ) -> Result<(), LogError> {
+        let mut offset = offset;
+        for chunk in bytes.chunks(STAGED_WRITE_BYTES) {
+            self.write_pieces(segment, &[IoSlice::new(chunk)], offset, Flush::Later)?;
+            offset += chunk.len() as u32;
+        }
+        if ends_segment {
+            self.sync()?;
+            self.segments.seal(segment);
+        }
         Ok(())
     }
 
@@ -115,47 +134,6 @@ impl GroupWriter {
             Some(segment) => sync(&self.shared, &self.segments, &segment),
             None => Ok(()),
         }
-    }
-
-    /// Puts header and padding into a closed and filled group.
-    fn stamp(&self, group: &Group, durable: Csn) {
-        let len = group.len as usize;
-        let padding = (group.end().0 - group.start().0) as usize - len;
-        let header_bytes = GROUP_HEADER_BYTES as usize;
-        // SAFETY: as in `write`; readers of reserved ranges never touch the header, or bytes after the group's end.
-        unsafe {
-            let payload = group.buffer.read(header_bytes, len - header_bytes);
-            let header = self.header(group, group.kind, durable, 0).encode(payload);
-            group.buffer.stamp(0, &header);
-            group.buffer.stamp(len, &PADDING[..padding]);
-        }
-    }
-
-    fn header(&self, group: &Group, kind: GroupKind, durable: Csn, next_segment: u32) -> GroupHeader {
-        GroupHeader {
-            kind,
-            database: self.shared.database,
-            epoch: self.shared.epoch,
-            segment: group.segment.number,
-            offset: group.offset,
-            payload_bytes: group.len - GROUP_HEADER_BYTES,
-            first_csn: group.first_csn,
-            frames: group.frames,
-            next_segment,
-            durable,
-        }
-    }
-
-    /// The end record of a segment: the stream continues in the segment of `next`, its first group.
-    fn end_record(&self, next: &Group, left: &SegmentEnd, durable: Csn) -> [u8; GROUP_HEADER_BYTES as usize] {
-        let header = GroupHeader {
-            segment: left.segment.number,
-            offset: left.offset,
-            payload_bytes: 0,
-            frames: 0,
-            ..self.header(next, GroupKind::SegmentEnd, durable, next.segment.number)
-        };
-        header.encode(&[])
     }
 
     fn write_pieces(

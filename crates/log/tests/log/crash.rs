@@ -1,9 +1,10 @@
 //! Crashes at every operation: acknowledged commits survive, in order, and the log takes more.
 
-use crate::support::{Rng, World, open};
+use crate::support::{Rng, World};
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::{GroupHeader, LogError, SegmentHeader};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 const STEPS: usize = 70;
@@ -21,7 +22,7 @@ fn crashed_world(seed: u64, n: u64) -> Option<World> {
     Some(world)
 }
 
-fn every_operation(seed: u64, kind: CrashKind, then: impl Fn(&mut World, u64)) {
+pub fn every_operation(seed: u64, kind: CrashKind, then: impl Fn(&mut World, u64)) {
     let mut n = 0;
     loop {
         n += 1;
@@ -38,7 +39,7 @@ fn every_operation(seed: u64, kind: CrashKind, then: impl Fn(&mut World, u64)) {
     assert!(n > 50, "the workload has operations to crash in");
 }
 
-fn continues(world: &mut World, n: u64) {
+pub fn continues(world: &mut World, n: u64) {
     let mut rng = Rng::new(n);
     world.run(&mut rng, 6).expect("the log takes frames again");
 }
@@ -120,7 +121,11 @@ fn crashes_among_the_groups_of_former_segments() {
 /// Crashes in every operation of the recovery itself, twice in a row, without a checkpoint between.
 #[test]
 fn crashes_during_recovery() {
-    for seed in 41..=50 {
+    recoveries_that_crash(41..=50);
+}
+
+pub fn recoveries_that_crash(seeds: RangeInclusive<u64>) {
+    for seed in seeds {
         for n in (20..300).step_by(7) {
             let Some(mut world) = crashed_world(seed, n) else { break };
             if world.log.is_none() {
@@ -146,7 +151,11 @@ fn crashes_during_recovery() {
 /// Many openings, each crashed at a random operation.
 #[test]
 fn lives_that_crash() {
-    for seed in 100..180 {
+    lives(100..=179);
+}
+
+pub fn lives(seeds: RangeInclusive<u64>) {
+    for seed in seeds {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed);
         world.create().expect("nothing fails yet");
@@ -174,7 +183,11 @@ fn lives_that_crash() {
 /// acknowledged commit is missing, also if the power is cut at once.
 #[test]
 fn lives_that_fail_and_crash() {
-    for seed in 200..200 + thorough(200) {
+    lives_with_faults(200..=199 + thorough(200));
+}
+
+pub fn lives_with_faults(seeds: RangeInclusive<u64>) {
+    for seed in seeds {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed);
         world.create().expect("nothing fails yet");
@@ -190,7 +203,8 @@ fn lives_that_fail_and_crash() {
             world.crash(kind[rng.below(4) as usize], rng.next());
             for kind in [CrashKind::Kill, CrashKind::PowerCut] {
                 let image = world.env.crash(kind, rng.next());
-                let (_, report, _) = open(&image, &world.from)
+                let (_, report, _) = world
+                    .open_image(&image)
                     .unwrap_or_else(|error| panic!("seed {seed}, life {life}, {kind:?}: {error}"));
                 assert!(report.last_csn.0 >= world.acked, "seed {seed}, life {life}, {kind:?}");
             }
@@ -214,7 +228,7 @@ fn plan_faults(world: &World, rng: &mut Rng) {
 }
 
 /// The number of seeds: a hundred times as many if `FULGURITE_CRASH_ALL` is set.
-fn thorough(seeds: u64) -> u64 {
+pub fn thorough(seeds: u64) -> u64 {
     if std::env::var_os("FULGURITE_CRASH_ALL").is_some_and(|value| value != "0") {
         100 * seeds
     } else {

@@ -11,5 +11,6 @@ mod levels;
 mod recovery;
 mod recycled;
 mod segments;
+mod staging;
 mod support;
 mod threads;

@@ -1,10 +1,11 @@
 //! A log on a simulated disk, and a model of its contents and promises.
 
-use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_env::{Env, MemoryMedium};
 use fulgurite_log::{
     ChunkRef, CommitLog, Durability, FlushScheme, FrameHeader, Log, LogError, LogOptions, RecoveredFrame,
-    RecoveryReport, RecoverySink, ReplayFrom, Reservation, SpillId, frame_bytes, local_record_bytes,
+    RecoveryReport, RecoverySink, ReplayFrom, Reservation, SpillId, StagingOptions, frame_bytes,
+    local_record_bytes,
 };
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, crc32c};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,8 +100,13 @@ pub fn create(env: &Arc<SimEnv>) -> Arc<Log> {
 
 /// The options of a seed, and its device: every scheme, around the page cache and through it, on devices whose
 /// synchronous writes cover everything or only their own blocks.
+///
+/// From seed [`STAGED`] on commits are staged, in persistent memory.
 pub fn varied(env: &SimEnv, seed: u64) -> LogOptions {
     env.faults().fua(seed & 4 != 0);
+    if seed >= STAGED {
+        return LogOptions { direct: seed & 8 == 0, ..staging(env, MemoryMedium::Persistent, seed) };
+    }
     let scheme = match seed % 4 {
         1 => FlushScheme::OwnLsn,
         2 => FlushScheme::Aggregated,
@@ -108,6 +114,22 @@ pub fn varied(env: &SimEnv, seed: u64) -> LogOptions {
     };
     LogOptions { scheme, direct: seed.is_multiple_of(4), ..options() }
 }
+
+/// Options with one to three staging buffers, each as short as may be, or a little longer.
+pub fn staging(env: &SimEnv, medium: MemoryMedium, seed: u64) -> LogOptions {
+    env.faults().mapped(Some(medium));
+    let staging = StagingOptions {
+        buffers: 1 + (seed % 3) as u32,
+        buffer_bytes: if seed & 1 == 0 { 32_768 } else { 36_864 },
+        ..StagingOptions::new(STAGING, medium)
+    };
+    LogOptions { staging: Some(staging), ..options() }
+}
+
+/// The first seed that stages.
+pub const STAGED: u64 = 1_000_000;
+
+pub const STAGING: &str = "/db/staging";
 
 pub type Opened = (Arc<Log>, RecoveryReport, Collect);
 
@@ -188,6 +210,7 @@ impl World {
     }
 
     fn commits(&mut self, log: &Log, rng: &mut Rng) -> Result<(), LogError> {
+        let mut newest = (Lsn::NULL, 0);
         for _ in 0..1 + rng.below(3) {
             let body = vec![rng.next() as u8; 1 + rng.below(2500) as usize];
             let local: Vec<ChunkRef> = (0..rng.below(3))
@@ -207,11 +230,17 @@ impl World {
                 body,
                 "bytes are readable before they are written"
             );
+            newest = (lsn, body.len() as u32);
             self.bodies.insert(csn.0, body);
         }
         if rng.below(4) > 0 {
             log.wait_durable(Csn(self.reserved))?;
             self.acked = self.reserved;
+            assert_eq!(
+                log.read_bytes(newest.0, newest.1)?,
+                self.bodies[&self.reserved],
+                "and after they are"
+            );
         }
         Ok(())
     }
@@ -237,6 +266,7 @@ impl World {
 
     fn checkpoint(&mut self, log: &Log) -> Result<(), LogError> {
         let csn = Csn(self.acked);
+        log.wait_synced(csn)?;
         self.from = ReplayFrom {
             lsn: log.replay_point(csn),
             csn,
@@ -260,6 +290,11 @@ impl World {
     pub fn crash(&mut self, kind: CrashKind, seed: u64) {
         self.log = None;
         self.env = self.env.crash(kind, seed);
+    }
+
+    /// Opens another disk.
+    pub fn open_image(&self, image: &Arc<SimEnv>) -> Result<Opened, LogError> {
+        open_with(image, &self.from, varied(image, self.seed))
     }
 
     /// Opens, and checks every promise.

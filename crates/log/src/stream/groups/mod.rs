@@ -12,13 +12,13 @@ mod ring;
 pub(crate) use self::buffer::ReservedRange;
 pub(crate) use self::credit::{First, Missing, group_charge};
 pub(crate) use self::queue::{AppendPoint, Group, SegmentEnd};
-pub(crate) use self::ring::Joined;
 pub use self::ring::TimeBounds;
+pub(crate) use self::ring::{JOINABLE_BYTES_MAX, Joined};
 
 use self::buffer::GroupBuffer;
 use self::credit::{Charge, Credit};
 use self::queue::{NewGroup, Queue};
-use self::ring::{GroupRing, JOINABLE_BYTES_MAX, Join};
+use self::ring::{GroupRing, Join};
 use crate::error::LogError;
 use crate::options::LogOptions;
 use crate::segments::Segment;

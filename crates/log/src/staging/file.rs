@@ -1,0 +1,319 @@
+//! The staging file: a header, then buffers of equal length, each a sequence of groups as they will be in their segments.
+//!
+//! A group's header names database, epoch, segment and offset, and no LSN is ever given twice: what is valid as the group at an
+//! LSN is that group, whichever lap of the buffer it is from. `docs/format/staging.md` has the bytes.
+
+use crate::error::LogError;
+use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
+use crate::options::StagingOptions;
+use fulgurite_env::{Env, MappedFile, MemoryMedium, OpenOptions};
+use fulgurite_types::{DatabaseId, DecodeError, Epoch, Lsn, Reader, Writer, crc32c};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the buffers begin.
+pub(crate) const STAGING_DATA_START: usize = 4096;
+
+/// Where the two copies of the header are. Each change goes to the older one, so a torn one never hurts.
+const COPIES: [usize; 2] = [0, 2048];
+const HEADER_BYTES: usize = 88;
+const MAGIC: u64 = u64::from_le_bytes(*b"FgStagng");
+const FORMAT: u32 = 1;
+
+/// Ties a staging file to one opening of a database: random, given anew by each. The start of the epoch names it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct StagingId(pub u128);
+
+impl StagingId {
+    pub(crate) fn random(env: &dyn Env) -> StagingId {
+        StagingId((u128::from(env.random_u64()) << 64) | u128::from(env.random_u64()) | 1)
+    }
+}
+
+impl fmt::Display for StagingId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for StagingId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StagingId({self})")
+    }
+}
+
+/// The header of a staging file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StagingHeader {
+    pub database: DatabaseId,
+    pub buffers: u32,
+    pub buffer_bytes: u32,
+    /// Rises with each change: the newer copy counts.
+    pub sequence: u64,
+    /// The opening that uses it.
+    pub id: StagingId,
+    /// The opening before, for one that ended before its epoch began; zero if that one did not stage.
+    pub previous: StagingId,
+}
+
+impl StagingHeader {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.put_u64(MAGIC);
+        bytes.put_u32(FORMAT);
+        bytes.put_u32(self.buffers);
+        bytes.put_u128(self.database.0);
+        bytes.put_u64(self.buffer_bytes.into());
+        bytes.put_u64(self.sequence);
+        bytes.put_u128(self.id.0);
+        bytes.put_u128(self.previous.0);
+        bytes.put_u32(crc32c(&bytes));
+        bytes.put_u32(0);
+        bytes.try_into().expect("the fields have that length")
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<StagingHeader, DecodeError> {
+        let wrong = |field, offset| Err(DecodeError { field, offset });
+        let mut reader = Reader::new(bytes);
+        if reader.u64("magic")? != MAGIC {
+            return wrong("magic", 0);
+        }
+        if reader.u32("format")? != FORMAT {
+            return wrong("format", 8);
+        }
+        let buffers = reader.u32("number of buffers")?;
+        let database = DatabaseId(reader.u128("database id")?);
+        let buffer_bytes = reader.u64("length of a buffer")?;
+        let sequence = reader.u64("sequence")?;
+        let id = StagingId(reader.u128("id")?);
+        let previous = StagingId(reader.u128("previous id")?);
+        if reader.u32("checksum")? != crc32c(&bytes[..HEADER_BYTES - 8]) {
+            return wrong("checksum", HEADER_BYTES - 8);
+        }
+        let Ok(buffer_bytes) = u32::try_from(buffer_bytes) else {
+            return wrong("length of a buffer", 32);
+        };
+        Ok(StagingHeader { database, buffers, buffer_bytes, sequence, id, previous })
+    }
+
+    fn file_bytes(&self) -> u64 {
+        STAGING_DATA_START as u64 + u64::from(self.buffers) * u64::from(self.buffer_bytes)
+    }
+}
+
+/// A staging file of this database, mapped.
+pub(crate) struct StagingFile {
+    mapped: Arc<dyn MappedFile>,
+    path: PathBuf,
+    pub header: StagingHeader,
+}
+
+impl fmt::Debug for StagingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StagingFile").field("path", &self.path).field("header", &self.header).finish()
+    }
+}
+
+/// What a path names.
+pub(crate) enum AtPath {
+    Nothing,
+    /// A file whose header is zero: one that was made, and never used.
+    Unused,
+    /// A staging file, of whichever database.
+    File(StagingFile),
+}
+
+impl StagingFile {
+    /// Creates the file.
+    pub fn create(
+        env: &dyn Env,
+        options: &StagingOptions,
+        database: DatabaseId,
+        id: StagingId,
+        previous: StagingId,
+    ) -> Result<StagingFile, LogError> {
+        let StagingOptions { path, buffers, buffer_bytes, medium } = options;
+        let header = StagingHeader {
+            database,
+            buffers: *buffers,
+            buffer_bytes: *buffer_bytes,
+            sequence: 1,
+            id,
+            previous,
+        };
+        let mapped = env.disk().create_mapped(path, header.file_bytes());
+        let mapped = mapped.map_err(|source| LogError::io("create the staging file", path, source))?;
+        let file = StagingFile { mapped, path: path.clone(), header };
+        if let Err(error) = file.check_medium(*medium) {
+            let _ = env.disk().remove(path);
+            return Err(error);
+        }
+        file.store_header(COPIES[0])?;
+        Ok(file)
+    }
+
+    /// Opens what is at a path.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if it is something else than a staging file, [`LogError::Damaged`] if its header was one.
+    pub fn open(env: &dyn Env, path: &Path, how: OpenOptions) -> Result<AtPath, LogError> {
+        let mapped = match env.disk().open_mapped(path, how) {
+            Ok(mapped) => mapped,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(AtPath::Nothing),
+            Err(source) => return Err(LogError::io("open the staging file", path, source)),
+        };
+        let file = StagingFile {
+            mapped,
+            path: path.to_owned(),
+            header: StagingHeader {
+                database: DatabaseId(0),
+                buffers: 0,
+                buffer_bytes: 0,
+                sequence: 0,
+                id: StagingId::default(),
+                previous: StagingId::default(),
+            },
+        };
+        let copies = COPIES.map(|at| StagingHeader::decode(file.bytes(at, HEADER_BYTES)));
+        let newest = copies.iter().flatten().max_by_key(|header| header.sequence).copied();
+        let Some(header) = newest else {
+            let head = file.bytes(0, STAGING_DATA_START);
+            if head.iter().all(|byte| *byte == 0) {
+                return Ok(AtPath::Unused);
+            }
+            if COPIES.iter().any(|&at| file.bytes(at, 8) == MAGIC.to_le_bytes()) {
+                return Err(LogError::damaged(path, 0, None, "the header of the staging file is not valid"));
+            }
+            return Err(LogError::Usage(format!(
+                "{} is not a staging file; give another path, or remove it",
+                path.display()
+            )));
+        };
+        if header.file_bytes() != file.mapped.len() as u64 {
+            let what =
+                format!("it has {} bytes, but its header says {}", file.mapped.len(), header.file_bytes());
+            return Err(LogError::damaged(path, 0, None, what));
+        }
+        Ok(AtPath::File(StagingFile { header, ..file }))
+    }
+
+    /// Fails if the file is not on the medium that the options say.
+    pub fn check_medium(&self, wanted: MemoryMedium) -> Result<(), LogError> {
+        let name = |medium| match medium {
+            MemoryMedium::Persistent => "persistent memory",
+            MemoryMedium::Volatile => "volatile memory, which a power cut clears",
+        };
+        if self.mapped.medium() == wanted {
+            return Ok(());
+        }
+        Err(LogError::Usage(format!(
+            "the staging file {} is in {}, and the options say that it is in {}",
+            self.path.display(),
+            name(self.mapped.medium()),
+            name(wanted)
+        )))
+    }
+
+    /// Ties the file to another opening, after which `previous` may still be the newest that has begun its epoch.
+    pub fn bind(&mut self, id: StagingId, previous: StagingId) -> Result<(), LogError> {
+        // A killed process may have left the newer copy in a cache only, and the older one is overwritten now.
+        self.write_back(0, STAGING_DATA_START)?;
+        self.fence()?;
+        self.header = StagingHeader { sequence: self.header.sequence + 1, id, previous, ..self.header };
+        self.store_header(COPIES[(self.header.sequence - 1) as usize % 2])
+    }
+
+    fn store_header(&self, at: usize) -> Result<(), LogError> {
+        self.store(at, &self.header.encode());
+        self.write_back(at, HEADER_BYTES)?;
+        self.fence()
+    }
+
+    /// Whether its bytes survive a power cut.
+    pub fn is_persistent(&self) -> bool {
+        self.mapped.medium() == MemoryMedium::Persistent
+    }
+
+    pub fn bytes_total(&self) -> u64 {
+        self.mapped.len() as u64
+    }
+
+    /// Where a buffer begins.
+    pub fn buffer_start(&self, buffer: u32) -> usize {
+        STAGING_DATA_START + buffer as usize * self.header.buffer_bytes as usize
+    }
+
+    // Access. The users agree which thread accesses which bytes: [`super::Staging`] says how.
+
+    /// Stores bytes. They are not durable before `write_back` and `fence`.
+    pub fn store(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.mapped.len(), "INV-STG-1: staged bytes are inside the file");
+        // SAFETY: in bounds as asserted. One thread appends at a time, and to bytes of which no piece is left (INV-STG-2), so no
+        // thread reads them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.mapped.as_ptr().add(at), bytes.len());
+        }
+    }
+
+    pub fn write_back(&self, at: usize, len: usize) -> Result<(), LogError> {
+        self.mapped
+            .write_back(at..at + len)
+            .map_err(|source| LogError::io("write back to the staging file", &self.path, source))
+    }
+
+    pub fn fence(&self) -> Result<(), LogError> {
+        self.mapped.fence().map_err(|source| LogError::io("fence the staging file", &self.path, source))
+    }
+
+    /// Bytes that no thread writes while the result lives: those of a piece that is not released (INV-STG-2), or any while nothing
+    /// is staged.
+    pub fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at + len <= self.mapped.len(), "INV-STG-1: staged bytes are inside the file");
+        // SAFETY: in bounds as asserted, and no thread writes them, as said above.
+        unsafe { std::slice::from_raw_parts(self.mapped.as_ptr().add(at), len) }
+    }
+
+    /// The groups of an epoch that the buffers hold, by LSN. Those of a buffer follow each other in the log: what does not was left
+    /// by an earlier lap.
+    pub fn groups(&self, epoch: Epoch) -> Vec<StagedGroup<'_>> {
+        let mut groups = Vec::new();
+        for buffer in 0..self.header.buffers {
+            let bytes = self.bytes(self.buffer_start(buffer), self.header.buffer_bytes as usize);
+            let mut at = 0;
+            let mut next = None;
+            while let Some((header, len)) = group_at(&bytes[at..], self.header.database, epoch) {
+                let start = Lsn::new(header.segment, header.offset);
+                if next.is_some_and(|next| start != next) {
+                    break;
+                }
+                next = Some(match header.kind {
+                    GroupKind::SegmentEnd => Lsn::new(header.next_segment, SEGMENT_DATA_START),
+                    _ => Lsn::new(header.segment, header.end()),
+                });
+                groups.push(StagedGroup { start, bytes: &bytes[at..at + len] });
+                at += len;
+            }
+        }
+        groups.sort_by_key(|group| group.start);
+        groups
+    }
+}
+
+/// A group in a staging file, padding included.
+pub(crate) struct StagedGroup<'a> {
+    pub start: Lsn,
+    pub bytes: &'a [u8],
+}
+
+/// The valid group of an epoch at the start of `bytes`, and its length.
+fn group_at(bytes: &[u8], database: DatabaseId, epoch: Epoch) -> Option<(GroupHeader, usize)> {
+    let claimed = GroupHeader::decode_unchecked(bytes.get(..GROUP_HEADER_BYTES as usize)?).ok()?;
+    if claimed.database != database || claimed.epoch != epoch {
+        return None;
+    }
+    let (header, payload) = GroupHeader::decode_at(bytes, claimed.at()).ok()?;
+    let len = align8(GROUP_HEADER_BYTES + payload.len() as u32) as usize;
+    (len <= bytes.len()).then_some((header, len))
+}

@@ -1,0 +1,223 @@
+//! A flush that stages, and the thread that drains ([`crate::staging`] has the steps and the invariants).
+
+use super::groups::Group;
+use super::{CommitStream, stamp};
+use crate::error::LogError;
+use crate::signal::Sleep;
+use crate::staging::{Appender, Staging, ToStage};
+use crate::stats::add;
+use crate::stream::watermarks::Tip;
+use crate::threads::{Dying, RETRY};
+use fulgurite_types::sync::yield_now;
+use fulgurite_types::{Csn, Lsn};
+use std::sync::Arc;
+
+/// The thread that drains full buffers.
+pub(crate) fn run(stream: &Arc<CommitStream>) {
+    let shared = &stream.shared;
+    let dying = Dying(shared);
+    while !shared.is_closed() {
+        let result = stream.drain(true);
+        if let Err(error) = &result {
+            tracing::debug!(%error, "staged commits could not be written to the log; it is tried again");
+        }
+        let failed = match result {
+            Ok(true) => continue,
+            Ok(false) => false,
+            Err(_) => true,
+        };
+        shared.drainer.sleep(|| match stream.staging() {
+            _ if shared.is_closed() => Sleep::No,
+            _ if shared.poison.is_set() => Sleep::Rest,
+            _ if failed => Sleep::Nap(RETRY),
+            Some(staging) if staging.has_full_buffer() => Sleep::No,
+            _ => Sleep::Rest,
+        });
+    }
+    dying.live();
+}
+
+/// A flush that is staging groups.
+struct Stage<'a> {
+    stream: &'a CommitStream,
+    staging: &'a Staging,
+    appender: &'a mut Appender,
+    /// The durable mark of the groups' headers.
+    mark: Csn,
+    /// Whether a buffer was filled up.
+    filled: bool,
+}
+
+impl CommitStream {
+    /// The staging, if the log has one.
+    pub fn staging(&self) -> Option<&Staging> {
+        self.staging.as_ref()
+    }
+
+    /// Whether acknowledged commits of the highest level are staged: what is staged is durable.
+    fn is_durable_when_staged(&self) -> bool {
+        self.staging().is_none_or(Staging::is_persistent)
+    }
+
+    /// The newest commit that a flush has covered.
+    pub fn flushed(&self) -> Csn {
+        if self.is_durable_when_staged() { self.progress.durable_csn() } else { self.progress.staged_csn() }
+    }
+
+    /// Stages the filled groups. False if there are none.
+    pub(super) fn stage_filled(&self, staging: &Staging) -> Result<bool, LogError> {
+        let mut appender = staging.appender();
+        self.shared.check_not_ended()?;
+        let groups = self.groups.take_filled()?;
+        if groups.is_empty() {
+            return Ok(false);
+        }
+        self.bulk.sync_required()?;
+        let mark = self.durable_csn();
+        let mut stage = Stage { stream: self, staging, appender: &mut appender, mark, filled: false };
+        stage.all(&groups)?;
+        if stage.filled {
+            self.shared.drainer.wake_asleep();
+        }
+        drop(groups);
+        self.groups.release();
+        add(&self.shared.stats.stagings, 1);
+        self.shared.count_staging();
+        Ok(true)
+    }
+
+    /// Writes staged groups to their segments, and syncs: all of them, or those in full buffers. False if there were none.
+    pub fn drain(&self, full_only: bool) -> Result<bool, LogError> {
+        let Some(staging) = self.staging() else { return Ok(false) };
+        let mut writer = self.writer.lock();
+        self.shared.check_not_ended()?;
+        let pieces = staging.to_drain(full_only);
+        let Some(last) = pieces.last() else { return Ok(false) };
+        let flushing = self.shared.flushing();
+        for piece in &pieces {
+            writer.write_staged(&piece.segment, piece.offset, staging.bytes(piece), piece.ends_segment)?;
+        }
+        writer.sync()?;
+        if !staging.is_persistent() {
+            self.raise_durable(last.sequence);
+            self.shared.request_completion();
+        }
+        self.progress.raise_synced_to(last.tip);
+        staging.release(&pieces);
+        add(&self.shared.stats.drains, 1);
+        flushing.end();
+        Ok(true)
+    }
+
+    /// Returns when `reached` says that what was staged up to `csn` was drained far enough.
+    pub(super) fn wait_drained(&self, csn: Csn, reached: impl Fn() -> Csn) -> Result<(), LogError> {
+        while reached() < csn {
+            self.shared.poison.check()?;
+            if !self.drain(false)? && reached() < csn {
+                self.groups.check_reserved(csn)?;
+                yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Drains everything, then ends all writing. No thread stages meanwhile.
+    pub(super) fn end_staging(&self, staging: &Staging) -> Result<(), LogError> {
+        let appender = staging.appender();
+        while self.drain(false)? {}
+        let writer = self.writer.lock();
+        self.shared.set_ended();
+        drop(writer);
+        drop(appender);
+        Ok(())
+    }
+}
+
+impl Stage<'_> {
+    /// Stages groups in their order, and raises the watermarks.
+    fn all(&mut self, groups: &[Group]) -> Result<(), LogError> {
+        let mut raised = 0;
+        let mut after = self.stream.progress.last_staged();
+        for (nth, group) in groups.iter().enumerate() {
+            let shared = &self.stream.shared;
+            if let Some(left) = &group.left {
+                let record = stamp::end_record(shared, group, left, self.mark);
+                let (sequence, tip) = after;
+                let (segment, offset) = (&left.segment, left.offset);
+                let end = ToStage { segment, offset, bytes: &record, ends_segment: true, sequence, tip };
+                raised = self.one(&end, groups, raised, nth)?;
+            }
+            stamp::stamp(shared, group, self.mark);
+            let tip = Tip { csn: group.last_csn(), lsn: group.end() };
+            after = (group.sequence, tip);
+            let whole = ToStage {
+                segment: &group.segment,
+                offset: group.offset,
+                bytes: stamp::stamped(group),
+                ends_segment: false,
+                sequence: group.sequence,
+                tip,
+            };
+            raised = self.one(&whole, groups, raised, nth)?;
+        }
+        self.raise(&groups[raised..])
+    }
+
+    /// Stores bytes of group `nth`. If all buffers are full, it raises the groups before that, drains, and tries again. Returns how many groups
+    /// are raised.
+    fn one(
+        &mut self,
+        what: &ToStage<'_>,
+        groups: &[Group],
+        raised: usize,
+        nth: usize,
+    ) -> Result<usize, LogError> {
+        let mut raised = raised;
+        loop {
+            if self
+                .staging
+                .store(self.appender, what, &mut self.filled)
+                .map_err(|error| self.failed(error))?
+            {
+                return Ok(raised);
+            }
+            self.raise(&groups[raised..nth])?;
+            raised = nth;
+            add(&self.stream.shared.stats.staging_waits, 1);
+            if !self.stream.drain(true)? {
+                self.stream.drain(false)?;
+            }
+        }
+    }
+
+    /// Publishes what was stored, and raises the watermarks past these groups.
+    fn raise(&mut self, groups: &[Group]) -> Result<(), LogError> {
+        self.staging.publish(self.appender).map_err(|error| self.failed(error))?;
+        if !groups.is_empty() {
+            self.stream.raise_written(groups, self.mark);
+            if self.staging.is_persistent() {
+                self.stream.raise_durable(u64::MAX);
+            }
+        }
+        self.staging.make_ready();
+        Ok(())
+    }
+
+    /// What memory refuses ends the log, as a failed write does.
+    fn failed(&self, error: LogError) -> LogError {
+        match error {
+            LogError::Io { path, source, .. } | LogError::NoSpace { path, source } => {
+                self.stream.shared.poison.set("staging", Some((&path, source)))
+            }
+            other => other,
+        }
+    }
+}
+
+impl crate::stream::watermarks::Progress {
+    /// The sequence number of the last group that was staged or written, and where it ends.
+    fn last_staged(&self) -> (u64, Tip) {
+        let last = self.last_written();
+        (last.sequence, Tip { csn: last.csn, lsn: Lsn(self.written().0) })
+    }
+}

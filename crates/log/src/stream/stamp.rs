@@ -1,0 +1,66 @@
+//! Headers, padding and end records: what a leader adds to the groups that it took.
+
+use super::groups::{Group, SegmentEnd};
+use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
+use crate::shared::Shared;
+use fulgurite_types::Csn;
+
+const PADDING: [u8; 8] = [0; 8];
+
+/// Puts header and padding into a closed and filled group. The caller is the leader. `durable` is the durable mark.
+pub(super) fn stamp(shared: &Shared, group: &Group, durable: Csn) {
+    let len = group.len as usize;
+    let padding = bytes(group) - len;
+    let header_bytes = GROUP_HEADER_BYTES as usize;
+    // SAFETY: the group is closed and filled, and this thread is the leader; readers of reserved ranges never touch the header,
+    // or bytes after the group's end.
+    unsafe {
+        let payload = group.buffer.read(header_bytes, len - header_bytes);
+        let header = header(shared, group, group.kind, durable, 0).encode(payload);
+        group.buffer.stamp(0, &header);
+        group.buffer.stamp(len, &PADDING[..padding]);
+    }
+}
+
+/// The length of a group with its padding.
+fn bytes(group: &Group) -> usize {
+    (group.end().0 - group.start().0) as usize
+}
+
+/// The bytes of a group that the caller, the leader, has stamped.
+pub(super) fn stamped(group: &Group) -> &[u8] {
+    // SAFETY: the group is closed, filled and stamped, and this thread is the leader.
+    unsafe { group.buffer.read(0, bytes(group)) }
+}
+
+/// The end record of a segment: the stream continues in the segment of `next`, its first group.
+pub(super) fn end_record(
+    shared: &Shared,
+    next: &Group,
+    left: &SegmentEnd,
+    durable: Csn,
+) -> [u8; GROUP_HEADER_BYTES as usize] {
+    let header = GroupHeader {
+        segment: left.segment.number,
+        offset: left.offset,
+        payload_bytes: 0,
+        frames: 0,
+        ..header(shared, next, GroupKind::SegmentEnd, durable, next.segment.number)
+    };
+    header.encode(&[])
+}
+
+fn header(shared: &Shared, group: &Group, kind: GroupKind, durable: Csn, next_segment: u32) -> GroupHeader {
+    GroupHeader {
+        kind,
+        database: shared.database,
+        epoch: shared.epoch,
+        segment: group.segment.number,
+        offset: group.offset,
+        payload_bytes: group.len - GROUP_HEADER_BYTES,
+        first_csn: group.first_csn,
+        frames: group.frames,
+        next_segment,
+        durable,
+    }
+}
