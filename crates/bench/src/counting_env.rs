@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use fulgurite::env::{
-    Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, OpenOptions,
+    Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, MappedFile, OpenOptions,
 };
 
 use crate::io::{IoCounters, IoCounts};
@@ -85,6 +85,14 @@ impl Disk for CountingEnv {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.below().disk().rename(from, to)
+    }
+
+    fn create_mapped(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>> {
+        self.below().disk().create_mapped(path, bytes)
+    }
+
+    fn open_mapped(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn MappedFile>> {
+        self.below().disk().open_mapped(path, options)
     }
 }
 

@@ -149,7 +149,7 @@ impl Engine {
     pub fn check_level(&self, level: Durability) -> Result<()> {
         let why = match level {
             Durability::NoBarrier => self.no_barrier_refusal.clone(),
-            level => level_refusal(level),
+            level => level_refusal(level, self.options.staging.is_some()),
         };
         why.map_or(Ok(()), |why| Err(Error::UnsupportedDurability { level, why }))
     }

@@ -142,7 +142,7 @@ impl Memory {
 
     /// Begins to count in a budget of so many bytes.
     pub fn begin(&self, budget: usize, options: &Options) {
-        let log_buffers = options.log_buffer_bytes + BULK_BUFFERS_BYTES;
+        let log_buffers = options.log_buffer_bytes + BULK_BUFFERS_BYTES + options.staged_in_budget();
         self.index.others().fetch_add(log_buffers, Relaxed);
         self.log_buffer_bytes.store(log_buffers, Relaxed);
         self.set_budget(budget, options);

@@ -71,6 +71,8 @@ pub struct Latencies {
     pub sync: Latency,
     /// Commits at [`Durability::NoBarrier`].
     pub no_barrier: Latency,
+    /// Commits at [`Durability::Staged`].
+    pub staged: Latency,
     /// Commits at [`Durability::Async`], whatever the interval.
     pub asynchronous: Latency,
     /// Commits at [`Durability::None`].
@@ -166,7 +168,7 @@ pub(crate) struct Stopwatch {
     /// Commits that take this long or longer are logged.
     slow_ns: u64,
     /// Indexed by [`recorder_index`].
-    recorders: [Recorder; 4],
+    recorders: [Recorder; 5],
     /// Indexed by [`Waited`].
     waits: [Recorder; 5],
 }
@@ -175,8 +177,9 @@ fn recorder_index(level: Durability) -> usize {
     match level {
         Durability::None => 0,
         Durability::Async { .. } => 1,
-        Durability::NoBarrier => 2,
-        _ => 3,
+        Durability::Staged => 2,
+        Durability::NoBarrier => 3,
+        _ => 4,
     }
 }
 
@@ -225,8 +228,8 @@ impl Stopwatch {
     }
 
     pub fn read(&self) -> Latencies {
-        let [none, asynchronous, no_barrier, sync] = self.recorders.each_ref().map(Recorder::read);
-        Latencies { sync, no_barrier, asynchronous, none }
+        let [none, asynchronous, staged, no_barrier, sync] = self.recorders.each_ref().map(Recorder::read);
+        Latencies { sync, no_barrier, staged, asynchronous, none }
     }
 }
 

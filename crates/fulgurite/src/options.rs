@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use fulgurite_log::{Durability, FlushScheme, Waiting};
+use fulgurite_log::{Durability, FlushScheme, LogError, LogOptions, StagingOptions, Waiting};
 
+use crate::env::MemoryMedium;
 use crate::{Error, Result};
 
 /// Longest interval of [`Durability::Async`].
@@ -61,8 +62,8 @@ pub struct Options {
     /// until they are dropped. When that is not enough, reads that load nodes, and merges, wait, for a tenth of a second
     /// at most. It bounds other options: `memtable_bytes_max`, if it is given, to a thirty-second and `checkpoint_log_bytes` to a quarter of
     /// it. All memtables together take a quarter at most: commits wait for that. All open transactions
-    /// take a quarter: their puts and reads are refused beyond it ([`Error::TooLarge`]). At least 16 MiB and twice
-    /// `log_buffer_bytes`. Default `None`.
+    /// take a quarter: their puts and reads are refused beyond it ([`Error::TooLarge`]). At least 16 MiB, twice
+    /// `log_buffer_bytes`, and the buffers of `staging` in volatile memory. Default `None`.
     pub memory_bytes: Option<usize>,
     /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
     /// MiB.
@@ -79,6 +80,20 @@ pub struct Options {
     /// acknowledged commits are lost; opening warns each time (`tracing`, level WARN). Leave it alone unless you know
     /// the device. Default false.
     pub assume_power_safe_cache: bool,
+    /// Where commits are staged: buffers in a file in memory that survives, to which a commit is copied, and acknowledged then. They are
+    /// written to the log many at a time, with one sync. In persistent memory that is as durable as [`Durability::Sync`], which is
+    /// acknowledged then, too. In volatile memory it is [`Durability::Staged`] alone: it survives a killed process, no crash of
+    /// the operating system, no power cut, and not the end of a container to which the memory belongs; `Sync` waits for the disk as without
+    /// it, opening warns each time, and the buffers count in the memory budget. A value that is written ahead of its commit, and a transaction
+    /// whose operations do not fit a frame of the log, still wait for a sync of the disk.
+    ///
+    /// Until the database is closed the file holds commits that may be nowhere else: opening it after a crash without the file, or with
+    /// another one, fails and says which. After a clean close the file is not needed: the database may be opened without staging, or with
+    /// another file. Default `None`.
+    pub staging: Option<StagingOptions>,
+    /// Open the database without the staging file that it needs: the commits that were only there are lost, and those before
+    /// them are kept. Default false.
+    pub adopt_staging_loss: bool,
     /// Memory for one transaction: the keys and values that it writes, the keys and ranges that it reads (a key takes
     /// its length and some 15 bytes), bookkeeping. When half of it is used, values longer than `inline_bytes_max` are
     /// written to the disk before the commit. Beyond it reads and writes fail with [`Error::TooLarge`]; reads of a
@@ -188,6 +203,8 @@ impl Default for Options {
             durability: Durability::default(),
             direct_io: true,
             assume_power_safe_cache: false,
+            staging: None,
+            adopt_staging_loss: false,
             transaction_bytes_max: 256 << 20,
             max_snapshot_age: None,
             conflict_retries_max: 100,
@@ -202,7 +219,14 @@ impl Default for Options {
 impl Options {
     /// The least memory budget.
     pub(crate) fn memory_bytes_least(&self) -> usize {
-        MEMORY_BYTES_LEAST.saturating_add(self.log_buffer_bytes.saturating_mul(2))
+        let staged = self.staged_in_budget();
+        MEMORY_BYTES_LEAST.saturating_add(self.log_buffer_bytes.saturating_mul(2)).saturating_add(staged)
+    }
+
+    /// The bytes of staging buffers that are memory like any other.
+    pub(crate) fn staged_in_budget(&self) -> usize {
+        let volatile = self.staging.as_ref().filter(|staging| staging.medium == MemoryMedium::Volatile);
+        volatile.map_or(0, |staging| staging.buffers as usize * staging.buffer_bytes as usize)
     }
 
     /// The memory budget where the process may use `allowed` bytes.
@@ -215,8 +239,21 @@ impl Options {
     fn memory_violation(&self) -> Option<String> {
         let least = self.memory_bytes_least();
         self.memory_bytes.filter(|bytes| *bytes < least).map(|bytes| {
-            format!("memory_bytes is {bytes}, the least is {least}: 16 MiB, and twice log_buffer_bytes")
+            format!("memory_bytes is {bytes}, the least is {least}: 16 MiB, twice log_buffer_bytes, and staging buffers in volatile memory")
         })
+    }
+
+    fn staging_violation(&self) -> Option<String> {
+        self.staging.as_ref()?;
+        let log = LogOptions {
+            staging: self.staging.clone(),
+            scheme: self.research.flush_scheme,
+            ..LogOptions::default()
+        };
+        match log.validate() {
+            Err(LogError::Usage(what)) => Some(what),
+            _ => None,
+        }
     }
 
     /// Checks the memory budget only.
@@ -269,7 +306,10 @@ impl Options {
                 self.inline_bytes_max, self.leaf_bytes
             ));
         }
-        violations.extend(level_refusal(self.durability).map(|why| format!("durability: {why}")));
+        violations.extend(self.staging_violation());
+        violations.extend(
+            level_refusal(self.durability, self.staging.is_some()).map(|why| format!("durability: {why}")),
+        );
         if self.durability == Durability::NoBarrier {
             let refusal = scheme_refusal(self.research.flush_scheme, self.direct_io);
             violations.extend(refusal.map(|why| format!("durability is NoBarrier: {why}")));
@@ -278,11 +318,11 @@ impl Options {
     }
 }
 
-/// Why no database can offer a level; `None` if one can.
-pub(crate) fn level_refusal(level: Durability) -> Option<String> {
+/// Why no database can offer a level; `None` if one can. `stages`: it has a staging file.
+pub(crate) fn level_refusal(level: Durability, stages: bool) -> Option<String> {
     match level {
-        Durability::Staged => {
-            Some("Staged needs staging in persistent memory, which does not exist yet: use Sync".to_string())
+        Durability::Staged if !stages => {
+            Some("Staged needs a staging file (`Options::staging`): use Sync".to_string())
         }
         Durability::Async { interval } if interval.is_zero() || interval > ASYNC_INTERVAL_MAX => {
             Some(format!("the interval of Async is {interval:?}, allowed is 1ns to {ASYNC_INTERVAL_MAX:?}"))

@@ -196,7 +196,8 @@ pub struct MemoryStats {
     /// About the bytes of the state of the tables, each with its name and its empty memtable: 1.5 KB for each table, which nothing gives
     /// back until it is dropped. Where these alone exceed the budget, eviction leaves a sixteenth of it for nodes.
     pub table_bytes: u64,
-    /// Bytes of the log's buffers: [`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes), and those of the bulk stream.
+    /// Bytes of the log's buffers: [`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes), those of the bulk stream, and
+    /// those of [`Options::staging`](crate::Options::staging) in volatile memory.
     pub log_buffer_bytes: u64,
     /// Bytes of what open transactions have written and read, savepoints included.
     pub transaction_bytes: u64,

@@ -109,6 +109,22 @@ fn many_crashes_with_checkpoints() {
     }
 }
 
+#[test]
+fn many_crashes_with_staged_commits() {
+    const TEST: &str = "many_crashes_with_staged_commits";
+    for seed in seeds(TEST, 25) {
+        let mut life = Life { options: |_| common::staged(), ..Life::new(seed ^ 0x57a6) };
+        let mut sim = SimEnv::new(seed);
+        for nth in 1..=5 {
+            let left = life.work(&sim, 200, seed % 2 == 0);
+            sim =
+                left.unwrap_or_else(|what| panic!("seed {seed}, life {nth}: {what}\n{}", again(TEST, seed)));
+        }
+        let outcome = life.open(&sim);
+        outcome.unwrap_or_else(|what| panic!("seed {seed}, at the end: {what}\n{}", again(TEST, seed)));
+    }
+}
+
 /// Another combination of legal options in each life.
 #[test]
 fn many_crashes_with_extreme_options() {

@@ -51,6 +51,13 @@ fn every_change_of_the_disk_may_be_the_last_while_dirty_leaves_are_evicted() {
     session(&plan, common::evicting(), Tap::new).conclude(1);
 }
 
+/// Commits are staged in persistent memory.
+#[test]
+fn every_change_of_the_disk_may_be_the_last_while_commits_are_staged() {
+    let plan = Plan::from_env("--test crash_every_step", 4, 1);
+    session(&plan, common::staged(), Tap::new).conclude(1);
+}
+
 /// The canary: on a disk that only claims to sync, commits must be found missing.
 #[test]
 fn a_disk_that_lies_is_caught() {

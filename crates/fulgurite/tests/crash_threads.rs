@@ -34,12 +34,14 @@ struct Progress {
     acknowledged: AtomicU64,
 }
 
-fn options() -> Options {
-    Options { background: true, ..common::options() }
+/// Without staging, or with it.
+fn options(stages: bool) -> Options {
+    let options = if stages { common::staged() } else { common::options() };
+    Options { background: true, ..options }
 }
 
-fn open(sim: &Arc<SimEnv>) -> fulgurite::Result<Database> {
-    Database::open_with(sim.clone(), common::PATH, options(), |_| {})
+fn open(sim: &Arc<SimEnv>, stages: bool) -> fulgurite::Result<Database> {
+    Database::open_with(sim.clone(), common::PATH, options(stages), |_| {})
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -59,7 +61,7 @@ fn value(writer: u64, round: u64, nth: u64) -> Vec<u8> {
 }
 
 /// Each round writes five keys to the same round number, until the machine stops.
-fn write(db: &Database, table: &Table, writer: u64, progress: &Progress) {
+fn write(db: &Database, table: &Table, writer: u64, progress: &Progress, stages: bool) {
     let mut round = progress.acknowledged.load(Ordering::SeqCst);
     loop {
         round += 1;
@@ -71,7 +73,10 @@ fn write(db: &Database, table: &Table, writer: u64, progress: &Progress) {
                 return;
             }
         }
-        let level = LEVELS[(round + writer) as usize % LEVELS.len()];
+        let mut level = LEVELS[(round + writer) as usize % LEVELS.len()];
+        if stages && level == Durability::Sync && round % 4 < 2 {
+            level = Durability::Staged;
+        }
         txn.set_durability(level).expect("every database has these levels");
         let committed = match round % 3 {
             0 => txn.commit_deferred().and_then(|ticket| ticket.wait()),
@@ -80,7 +85,7 @@ fn write(db: &Database, table: &Table, writer: u64, progress: &Progress) {
         if committed.is_err() {
             return;
         }
-        if level.waits() {
+        if level.waits() || level == Durability::Staged {
             progress.acknowledged.store(round, Ordering::SeqCst);
         }
     }
@@ -121,8 +126,8 @@ fn prepare(db: &Database) -> (Table, Table) {
     (rounds, accounts)
 }
 
-fn live(sim: &Arc<SimEnv>, progress: &[Progress], seed: u64) {
-    let db = open(sim).unwrap();
+fn live(sim: &Arc<SimEnv>, progress: &[Progress], seed: u64, stages: bool) {
+    let db = open(sim, stages).unwrap();
     let (rounds, accounts) = prepare(&db);
     let faults = sim.faults();
     faults.crash_at(faults.op_count() + 200 + Rng::new(seed).below(1_500));
@@ -130,7 +135,7 @@ fn live(sim: &Arc<SimEnv>, progress: &[Progress], seed: u64) {
     std::thread::scope(|scope| {
         for (writer, progress) in progress.iter().enumerate() {
             let (db, rounds) = (&db, &rounds);
-            scope.spawn(move || write(db, rounds, writer as u64, progress));
+            scope.spawn(move || write(db, rounds, writer as u64, progress, stages));
         }
         scope.spawn(|| transfer(&db, &accounts, seed));
         scope.spawn(|| {
@@ -190,17 +195,27 @@ fn look(db: &Database, progress: &[Progress]) -> Result<(), String> {
 
 #[test]
 fn threads_lose_nothing_that_was_acknowledged() {
+    run(false);
+}
+
+/// Acknowledged once they are staged in persistent memory.
+#[test]
+fn threads_lose_nothing_that_was_staged() {
+    run(true);
+}
+
+fn run(stages: bool) {
     let runs = common::setting("FULGURITE_CRASH_RUNS").unwrap_or(6);
     let mut acknowledged = 0;
     for seed in 1..=runs {
         let progress: Vec<Progress> = (0..WRITERS).map(|_| Progress::default()).collect();
         let mut sim = SimEnv::new(seed);
         for life in 0..3 {
-            live(&sim, &progress, seed << 8 | life);
+            live(&sim, &progress, seed << 8 | life, stages);
             let kind = if life == 1 { CrashKind::Kill } else { CrashKind::PowerCut };
             sim = sim.crash(kind, seed << 8 | life);
             let outcome = guarded(|| {
-                let db = open(&sim).map_err(|error| format!("opening failed: {error}"))?;
+                let db = open(&sim, stages).map_err(|error| format!("opening failed: {error}"))?;
                 look(&db, &progress)
             });
             outcome.unwrap_or_else(|what| panic!("run {seed}, life {life}, {kind:?}: {what}"));

@@ -189,6 +189,12 @@ fn whatever_is_done_nodes_may_be_evicted() {
     run_all("evicting", 120, |_| common::evicting(), |_| {});
 }
 
+/// Commits are staged in persistent memory: an open drains what a crash left.
+#[test]
+fn staged_commits_read_like_the_model() {
+    run_all("staged_commits", 60, |_| common::staged(), |_| {});
+}
+
 /// Another combination of legal options at each of many openings.
 #[test]
 fn extreme_options_read_like_the_model() {

@@ -58,6 +58,7 @@ impl<L: CommitLog> Pipeline<L> {
         if waits {
             self.visible_or_broken(csn)?;
         } else {
+            self.stage(csn, timed.level)?;
             self.check_acknowledgeable(csn)?;
             self.acknowledge(csn);
         }
@@ -76,6 +77,7 @@ impl<L: CommitLog> Pipeline<L> {
             return Ok(self.ticket(csn, csn, Some(timed)));
         }
         self.request(csn, timed.level);
+        self.stage(csn, timed.level)?;
         self.check_acknowledgeable(csn)?;
         if needs > self.acknowledgeable() {
             return Ok(self.ticket(csn, needs, Some(timed)));
@@ -92,11 +94,12 @@ impl<L: CommitLog> Pipeline<L> {
             return Numbered { csn, needs: csn, shows: Csn::ZERO };
         }
         self.request(csn, level);
+        let is_staged = self.stage(csn, level).is_ok();
         fence(Ordering::SeqCst);
         // As in `check_acknowledgeable`: the last flush may not cover it. An earlier commit that is not applied yet hides it from
         // readers, seldom and for a moment: then it is acknowledged when it is durable.
         let is_ending = self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some();
-        if is_ending || csn > self.visible() {
+        if is_ending || !is_staged || csn > self.visible() {
             return Numbered { csn, needs: csn, shows: csn };
         }
         if needs > self.acknowledgeable() {
@@ -104,6 +107,14 @@ impl<L: CommitLog> Pipeline<L> {
         }
         self.acknowledge(csn);
         Numbered { csn, needs: Csn::ZERO, shows: csn }
+    }
+
+    /// Returns when a commit at `Staged` is staged: a copy in memory, unless all buffers are full.
+    fn stage(&self, csn: Csn, level: Durability) -> Result<()> {
+        if level != Durability::Staged {
+            return Ok(());
+        }
+        self.log.wait_staged(csn).map_err(|error| self.unknown(csn, error))
     }
 
     fn request(&self, csn: Csn, level: Durability) {

@@ -137,6 +137,13 @@ pub(crate) fn open_engine(
         engine.memory.note_replayed();
         engine.pay_debt_of_former_lives()?;
     }
+    if engine.log.staging().is_some_and(|(_, is_persistent)| !is_persistent) {
+        tracing::warn!(
+            path = %engine.files.path.display(),
+            "commits at Staged are acknowledged in volatile memory: a power cut, a crash of the operating system, or the end of the \
+             container to which it belongs LOSES those that were not written to the disk yet"
+        );
+    }
     log_opened(&engine, &found, &report, start_ns);
     Ok(engine)
 }
@@ -315,6 +322,8 @@ fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
         direct: options.direct_io,
         power_safe_cache,
         read_only: options.read_only,
+        staging: options.staging.clone(),
+        adopt_staging_loss: options.adopt_staging_loss,
         ..LogOptions::default()
     }
 }

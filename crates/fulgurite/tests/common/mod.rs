@@ -15,8 +15,8 @@ pub mod workload;
 
 use std::sync::Arc;
 
-use fulgurite::env::Env;
-use fulgurite::{Database, Options, ResearchOptions, Result};
+use fulgurite::env::{Env, OpenOptions};
+use fulgurite::{Database, Options, ResearchOptions, Result, StagingOptions};
 
 /// The directory of the simulated database.
 pub const PATH: &str = "/db";
@@ -41,9 +41,20 @@ pub fn evicting() -> Options {
     Options { research, ..options() }
 }
 
-/// Opens the database of an environment.
+/// The same with commits staged in persistent memory, in buffers that are as short as may be.
+pub fn staged() -> Options {
+    let medium = fulgurite::env::MemoryMedium::Persistent;
+    let staging = StagingOptions { buffer_bytes: 97 * 4096, ..StagingOptions::new(STAGING, medium) };
+    Options { staging: Some(staging), ..options() }
+}
+
+/// Where [`staged`] stages.
+pub const STAGING: &str = "/staging";
+
+/// Opens the database of an environment, with its staging file if there is one.
 pub fn open(env: Arc<dyn Env>) -> Result<Database> {
-    Database::open_with(env, PATH, options(), |_| {})
+    let has_staging = env.disk().open_mapped(STAGING.as_ref(), OpenOptions::Read).is_ok();
+    Database::open_with(env, PATH, if has_staging { staged() } else { options() }, |_| {})
 }
 
 /// Opens the database of an environment with given options.

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use fulgurite::env::sim::SimEnv;
 use fulgurite::env::{
-    AlignedBuf, Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, OpenOptions,
+    AlignedBuf, Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, MappedFile,
+    OpenOptions,
 };
 
 /// A change of the disk: the operations that [`fulgurite::env::sim::Faults::op_count`] counts.
@@ -188,6 +189,14 @@ impl Disk for TapDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.rename(from, to, || self.inner().rename(from, to))
+    }
+
+    fn create_mapped(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>> {
+        self.inner().create_mapped(path, bytes)
+    }
+
+    fn open_mapped(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn MappedFile>> {
+        self.inner().open_mapped(path, options)
     }
 }
 

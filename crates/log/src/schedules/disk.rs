@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fulgurite_env::sim::SimEnv;
 use fulgurite_env::{
-    Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, OpenOptions,
+    Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, MappedFile, OpenOptions,
 };
 use shuttle::thread::sleep;
 
@@ -99,6 +99,14 @@ impl Disk for YieldingDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.sim.disk().rename(from, to)
+    }
+
+    fn create_mapped(&self, path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>> {
+        self.sim.disk().create_mapped(path, bytes)
+    }
+
+    fn open_mapped(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn MappedFile>> {
+        self.sim.disk().open_mapped(path, options)
     }
 }
 
