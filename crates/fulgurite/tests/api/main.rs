@@ -18,5 +18,6 @@ mod read_only;
 mod salvage;
 mod space;
 mod space_stats;
+mod staging;
 mod transact;
 mod values_in_memory;
