@@ -24,7 +24,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use crate::commands::probe as probe_command;
 use crate::commands::{
     check, completions, delete, drop, dump, export, gc, get, man, put, rename, reset_clock, scan, serve,
-    stat, tables,
+    staging, stat, tables,
 };
 use crate::failure::{EXIT_CODES, Failure};
 
@@ -53,6 +53,8 @@ struct Cli {
     /// allows if it is not given; at least 32MiB.
     #[arg(long, value_name = "SIZE", global = true, value_parser = quantities::parse_size)]
     memory: Option<u64>,
+    #[command(flatten)]
+    staging: open::StagingArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -72,6 +74,7 @@ enum Command {
     Stat(stat::Args),
     Gc(gc::Args),
     Serve(serve::Args),
+    Staging(staging::Args),
     Check(check::Args),
     Dump(dump::Args),
     Probe(probe_command::Args),
@@ -95,6 +98,7 @@ impl Command {
             Command::Stat(args) => stat::run(args),
             Command::Gc(args) => gc::run(args),
             Command::Serve(args) => serve::run(args),
+            Command::Staging(args) => staging::run(args),
             Command::Check(args) => check::run(args),
             Command::Dump(args) => dump::run(args),
             Command::Probe(args) => probe_command::run(args),
@@ -118,6 +122,7 @@ impl Command {
             Command::ResetClock(args) => args.json,
             Command::Stat(args) => args.json,
             Command::Gc(args) => args.json,
+            Command::Staging(args) => args.json(),
             Command::Check(args) => args.json,
             Command::Dump(args) => args.json,
             Command::Probe(args) => args.json,
@@ -134,7 +139,8 @@ fn main() -> ExitCode {
     };
     stderr::set_for_programs(cli.command.is_for_programs());
     open::set_memory_bytes(cli.memory);
-    let ran = events::show(cli.verbose).and_then(|()| cli.command.run());
+    let staging = open::set_staging(&cli.staging);
+    let ran = staging.and_then(|()| events::show(cli.verbose)).and_then(|()| cli.command.run());
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -1,13 +1,14 @@
 //! Opening and closing the database that a command works on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use fulgurite::env::{Env, RealEnv};
-use fulgurite::{Database, Error, Options, RecoveryProgress, Table};
+use fulgurite::env::{Env, MemoryMedium, RealEnv};
+use fulgurite::{Database, Error, Options, RecoveryProgress, StagingOptions, Table};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::quantities::parse_size;
 use crate::{stderr, text};
 
 /// What to do about a database that does not exist.
@@ -27,9 +28,49 @@ pub(crate) fn set_memory_bytes(bytes: Option<u64>) {
     }
 }
 
+/// Where the database stages its commits, for every command.
+#[derive(clap::Args)]
+pub(crate) struct StagingArgs {
+    /// The file in which commits are staged, and acknowledged: in persistent memory, mounted with DAX; or on tmpfs, with
+    /// --staging-medium volatile. After a crash every command needs the file that the database had.
+    #[arg(long, value_name = "FILE", global = true)]
+    staging: Option<PathBuf>,
+    /// What the file's memory survives: persistent, a power cut; volatile, the process alone: only writes at the level `staged` are
+    /// acknowledged in it.
+    #[arg(long, value_name = "MEDIUM", global = true, default_value = "persistent", value_parser = ["persistent", "volatile"])]
+    staging_medium: String,
+    /// How many buffers it has, 1 to 64. With one, commits wait while it is written to the log.
+    #[arg(long, value_name = "COUNT", global = true, default_value_t = 2)]
+    staging_buffers: u32,
+    /// The length of each, 1 GiB at most.
+    #[arg(long, value_name = "SIZE", global = true, default_value = "8MiB", value_parser = parse_size)]
+    staging_buffer: u64,
+}
+
+static STAGING: OnceLock<StagingOptions> = OnceLock::new();
+
+/// Has databases opened with the staging file that the command line names.
+pub(crate) fn set_staging(args: &StagingArgs) -> Result<(), Failure> {
+    let Some(path) = &args.staging else { return Ok(()) };
+    let medium = match args.staging_medium.as_str() {
+        "volatile" => MemoryMedium::Volatile,
+        _ => MemoryMedium::Persistent,
+    };
+    let buffer_bytes = u32::try_from(args.staging_buffer).unwrap_or(u32::MAX);
+    let staging = StagingOptions { path: path.clone(), buffers: args.staging_buffers, buffer_bytes, medium };
+    let options = Options { staging: Some(staging.clone()), ..Options::default() };
+    options.validate().map_err(|error| Failure::usage(error.to_string()))?;
+    _ = STAGING.set(staging);
+    Ok(())
+}
+
 /// The options of every database that a command opens.
 pub(crate) fn options() -> Options {
-    Options { memory_bytes: MEMORY_BYTES.get().copied(), ..Options::default() }
+    Options {
+        memory_bytes: MEMORY_BYTES.get().copied(),
+        staging: STAGING.get().cloned(),
+        ..Options::default()
+    }
 }
 
 /// Opens the database in `dir`, gives it to `body`, and closes it.

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::LogStats;
+use fulgurite_log::{LogStats, StagingSummary, inspect_staging};
 use fulgurite_types::{Csn, Epoch, Lsn};
 
 use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;
 use crate::collection::{CollectProgress, CollectReport};
 use crate::engine::Engine;
+use crate::error::OrError;
 use crate::handle::Handle;
 use crate::recovery::RecoveryProgress;
 use crate::recovery::open_engine;
@@ -115,6 +116,14 @@ impl Database {
             Err(Error::TableExists { .. }) => self.open_table(name),
             other => other,
         }
+    }
+
+    /// Reads what a staging file ([`Options::staging`]) says of itself; no database may have it open. Writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is none, [`Error::Refused`] if it is something else or was never used, [`Error::Damaged`].
+    pub fn inspect_staging(path: impl AsRef<Path>) -> Result<StagingSummary> {
+        inspect_staging(&*RealEnv::new(), path.as_ref()).or_error()
     }
 
     /// A handle to the table `name`, which must exist.

@@ -147,7 +147,7 @@ pub use fulgurite_log::Durability;
 /// # }
 /// ```
 pub use fulgurite_log::LogStats;
-pub use fulgurite_log::{FlushScheme, StagingOptions, Waiting};
+pub use fulgurite_log::{FlushScheme, StagingId, StagingOptions, StagingSummary, Waiting};
 pub use fulgurite_types::{Csn, Lsn, TableId, limits};
 
 /// The result of [`Database::checkpoint`].

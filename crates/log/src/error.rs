@@ -52,6 +52,8 @@ pub enum LogError {
     },
     /// The call was wrong in itself; fix the caller.
     Usage(String),
+    /// A staging file is not what the options say. Nothing was changed.
+    Staging(String),
     /// The log was closed.
     Closed,
     /// The receiver of recovered frames refused one.
@@ -160,6 +162,7 @@ impl fmt::Display for LogError {
                  from a newer copy"
             ),
             LogError::Usage(what) => write!(f, "the log was called wrongly: {what}"),
+            LogError::Staging(what) => write!(f, "{what}"),
             LogError::Closed => write!(f, "the log is closed; reopen the database"),
             LogError::Sink { csn, source } => {
                 write!(f, "the frame of commit {csn} could not be replayed: {source}")

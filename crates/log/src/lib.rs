@@ -112,7 +112,7 @@ pub use room::LogRoom;
 pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in, visit_segment};
 pub use segments::{SegmentInfo, Stream};
 pub use signal::{Signal, Sleep};
-pub use staging::StagingId;
+pub use staging::{StagingId, StagingSummary, inspect_staging};
 pub use stats::LogStats;
 pub use stream::groups::TimeBounds;
 pub use stream::watermarks::Watermarks;

@@ -17,6 +17,7 @@ pub(crate) mod rename;
 pub(crate) mod reset_clock;
 pub(crate) mod scan;
 pub(crate) mod serve;
+pub(crate) mod staging;
 pub(crate) mod stat;
 mod stat_beside;
 mod stat_memory;

@@ -59,7 +59,8 @@ pub(crate) struct Args {
     /// memtable holds; or queue, each on a worker.
     #[arg(long, value_name = "WAY", default_value = "inline", value_parser = Dispatch::ALL.map(Dispatch::name))]
     dispatch: String,
-    /// When a write is acknowledged on connections that do not say so themselves, with DURABILITY: sync, once it is durable; async:MS, at once, and
+    /// When a write is acknowledged on connections that do not say so themselves, with DURABILITY: sync, once it is durable; staged, once it
+    /// is in the file of --staging; async:MS, at once, and
     /// it is durable so many milliseconds later at most; or none, at once, and it is durable when another one is.
     #[arg(long, value_name = "LEVEL", default_value = "sync", value_parser = durability)]
     durability: Durability,
@@ -70,11 +71,12 @@ fn durability(level: &str) -> Result<Durability, String> {
     match level.split_once(':') {
         None if level == "sync" => Ok(Durability::Sync),
         None if level == "none" => Ok(Durability::None),
+        None if level == "staged" => Ok(Durability::Staged),
         Some(("async", ms)) => match ms.parse() {
             Ok(ms) => Ok(Durability::Async { interval: Duration::from_millis(ms) }),
             Err(_) => Err(format!("{ms:?} is not a number of milliseconds")),
         },
-        _ => Err("the levels are sync, async:MS and none".into()),
+        _ => Err("the levels are sync, staged, async:MS and none".into()),
     }
 }
 

@@ -26,6 +26,11 @@ impl Sandbox {
         Sandbox { dir: tempfile::tempdir().expect("a directory for the test") }
     }
 
+    /// A directory on tmpfs; `None` if there is none.
+    pub fn in_memory() -> Option<Sandbox> {
+        Some(Sandbox { dir: tempfile::tempdir_in("/dev/shm").ok()? })
+    }
+
     pub fn path(&self) -> &Path {
         self.dir.path()
     }

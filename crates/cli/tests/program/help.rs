@@ -2,7 +2,7 @@
 
 use crate::common::Sandbox;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "load",
     "put",
     "get",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 16] = [
     "stat",
     "gc",
     "serve",
+    "staging",
     "check",
     "dump",
     "probe",

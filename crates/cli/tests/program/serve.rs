@@ -109,9 +109,67 @@ fn write_until_killed(client: &mut Client, from: u64, progress: &AtomicU64) -> u
 #[test]
 fn acknowledged_writes_survive_kills() {
     let sandbox = Sandbox::new();
+    survive_kills(&sandbox, 8, &[]);
+    sandbox.ok(&["check", "db"]);
+}
+
+/// Acknowledged when they are in volatile memory: that survives the process. `FULGURITE_KILL_ROUNDS` sets the number of kills.
+#[test]
+fn staged_writes_survive_kills() {
+    let Some(memory) = Sandbox::in_memory() else { return };
+    let sandbox = Sandbox::new();
+    let file = memory.file("staging");
+    let file = file.to_str().unwrap();
+    let staging = ["--staging", file, "--staging-medium", "volatile", "--staging-buffer", "1MiB"];
+    let rounds = std::env::var("FULGURITE_KILL_ROUNDS").map_or(6, |rounds| rounds.parse().unwrap());
+    survive_kills(&sandbox, rounds, &[&staging[..], &["--durability", "staged"]].concat());
+    // The last one left commits in the file.
+    sandbox.run(&["get", "db", "redis:heads", "x"]).fails(3, "the options name no staging file");
+    let status = sandbox.ok(&["staging", "status", file]);
+    assert!(status.contains("memory    volatile") && status.contains("buffers   2 of 1.0 MiB"), "{status}");
+    assert!(status.contains("holds     commits "), "{status}");
+    sandbox.ok(&[&["check", "db"], &staging[..]].concat());
+    assert!(
+        sandbox
+            .ok(&[&["staging", "drain", "db"], &staging[..]].concat())
+            .contains("the log holds all commits up to")
+    );
+    sandbox.ok(&["check", "db"]);
+}
+
+#[test]
+fn a_lost_staging_file_is_adopted_on_demand() {
+    let Some(memory) = Sandbox::in_memory() else { return };
+    let sandbox = Sandbox::new();
+    let file = memory.file("staging");
+    let file = file.to_str().unwrap();
+    let staging = ["--staging", file, "--staging-medium", "volatile"];
+    let mut serving = serve(&sandbox, &[&staging[..], &["--durability", "staged"]].concat());
+    let mut client = serving.connect();
+    assert_eq!(client.ask("DURABILITY").as_deref(), Some("staged"));
+    assert_eq!(client.ask("SET a 1").as_deref(), Some("+OK"));
+    sandbox.run(&["staging", "status", file]).fails(1, "has it open");
+    serving.child.kill().unwrap();
+    serving.child.wait().unwrap();
+    memory.remove("staging");
+    let get = ["tables", "db"];
+    sandbox.run(&[&get[..], &staging[..]].concat()).fails(3, "there is no file");
+    sandbox.run(&["staging", "drain", "db"]).fails(2, "--staging has to name the file");
+    let adopted = sandbox.run(&["staging", "adopt-loss", "db", "--json"]);
+    assert!(adopted.code == Some(0) && adopted.stderr.contains("without its staging file"), "{adopted:?}");
+    sandbox.ok(&["check", "db"]);
+    sandbox.ok(&[&get[..], &staging[..]].concat());
+    sandbox.write("other", vec![7; 8192]);
+    let wrong = ["--staging", sandbox.file("other").to_str().unwrap()].map(str::to_string);
+    sandbox.run(&["put", "db", "t", "k", "v", &wrong[0], &wrong[1]]).fails(1, "");
+    sandbox.run(&["staging", "status", "nowhere"]).fails(1, "nowhere");
+}
+
+fn survive_kills(sandbox: &Sandbox, rounds: u64, more: &[&str]) {
     let mut acknowledged = 0;
-    for round in 0..8_u64 {
-        let mut serving = serve(&sandbox, if round % 2 == 0 { &[] } else { &["--io-threads", "2"] });
+    for round in 0..rounds {
+        let threads: &[&str] = if round % 2 == 0 { &[] } else { &["--io-threads", "2"] };
+        let mut serving = serve(sandbox, &[threads, more].concat());
         let mut client = serving.connect();
         let [set, count, a, b] = ["set", "count", "pair:a", "pair:b"].map(|key| client.number(key));
         assert_eq!(a, b, "a transaction is there as a whole");
@@ -132,13 +190,12 @@ fn acknowledged_writes_survive_kills() {
             while progress.load(Ordering::SeqCst) == 0 {
                 std::thread::park_timeout(Duration::from_millis(1));
             }
-            std::thread::park_timeout(Duration::from_millis(31 * round));
+            std::thread::park_timeout(Duration::from_millis(31 * (round % 8)));
             serving.child.kill().unwrap();
             serving.child.wait().unwrap();
             writer.join().unwrap()
         });
     }
-    sandbox.ok(&["check", "db"]);
 }
 
 #[test]
@@ -184,7 +241,7 @@ fn what_it_cannot_do_it_says() {
     sandbox.run(&["serve", "--dir", "db", "--bind", "nowhere"]).fails(2, "invalid value 'nowhere'");
     sandbox
         .run(&["serve", "--dir", "db", "--durability", "fsync"])
-        .fails(2, "the levels are sync, async:MS and none");
+        .fails(2, "the levels are sync, staged, async:MS and none");
     sandbox
         .run(&["serve", "--dir", "db", "--durability", "async:soon"])
         .fails(2, "not a number of milliseconds");

@@ -132,7 +132,7 @@ fn in_use(file: &StagingFile, staging: &StagingOptions, database: DatabaseId) ->
     } else {
         format!("database {}", file.header.database)
     };
-    LogError::Usage(format!(
+    LogError::Staging(format!(
         "the staging file {} is of {owner}: give another path, or remove the file if nothing needs it",
         staging.path.display()
     ))

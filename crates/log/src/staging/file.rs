@@ -157,7 +157,7 @@ impl StagingFile {
     /// Opens what is at a path.
     ///
     /// # Errors
-    /// [`LogError::Usage`] if it is something else than a staging file, [`LogError::Damaged`] if its header was one.
+    /// [`LogError::Staging`] if it is something else than a staging file, [`LogError::Damaged`] if its header was one.
     pub fn open(env: &dyn Env, path: &Path, how: OpenOptions) -> Result<AtPath, LogError> {
         let mapped = match env.disk().open_mapped(path, how) {
             Ok(mapped) => mapped,
@@ -186,7 +186,7 @@ impl StagingFile {
             if COPIES.iter().any(|&at| file.bytes(at, 8) == MAGIC.to_le_bytes()) {
                 return Err(LogError::damaged(path, 0, None, "the header of the staging file is not valid"));
             }
-            return Err(LogError::Usage(format!(
+            return Err(LogError::Staging(format!(
                 "{} is not a staging file; give another path, or remove it",
                 path.display()
             )));
@@ -208,7 +208,7 @@ impl StagingFile {
         if self.mapped.medium() == wanted {
             return Ok(());
         }
-        Err(LogError::Usage(format!(
+        Err(LogError::Staging(format!(
             "the staging file {} is in {}, and the options say that it is in {}",
             self.path.display(),
             name(self.mapped.medium()),
@@ -231,9 +231,13 @@ impl StagingFile {
         self.fence()
     }
 
+    pub fn medium(&self) -> MemoryMedium {
+        self.mapped.medium()
+    }
+
     /// Whether its bytes survive a power cut.
     pub fn is_persistent(&self) -> bool {
-        self.mapped.medium() == MemoryMedium::Persistent
+        self.medium() == MemoryMedium::Persistent
     }
 
     pub fn bytes_total(&self) -> u64 {
@@ -273,6 +277,16 @@ impl StagingFile {
         assert!(at + len <= self.mapped.len(), "INV-STG-1: staged bytes are inside the file");
         // SAFETY: in bounds as asserted, and no thread writes them, as said above.
         unsafe { std::slice::from_raw_parts(self.mapped.as_ptr().add(at), len) }
+    }
+
+    /// The newest epoch with which a buffer begins.
+    pub fn newest_epoch(&self) -> Option<Epoch> {
+        let first = |buffer| {
+            let bytes = self.bytes(self.buffer_start(buffer), self.header.buffer_bytes as usize);
+            let epoch = GroupHeader::decode_unchecked(bytes).ok()?.epoch;
+            group_at(bytes, self.header.database, epoch).map(|_| epoch)
+        };
+        (0..self.header.buffers).filter_map(first).max()
     }
 
     /// The groups of an epoch that the buffers hold, by LSN. Those of a buffer follow each other in the log: what does not was left

@@ -32,9 +32,11 @@
 //! proves itself. The copy costs a few hundred bytes for a commit of a row, which are in the cache.
 
 mod file;
+mod summary;
 
 pub use self::file::StagingId;
 pub(crate) use self::file::{AtPath, StagingFile};
+pub use self::summary::{StagingSummary, inspect_staging};
 
 use crate::error::LogError;
 use crate::segments::Segment;

@@ -136,13 +136,14 @@ pub(super) fn check_name(name: &[u8]) -> Result<&[u8]> {
     Err(ErrorReply::new("ERR", "Client names cannot contain spaces, newlines or special characters.").into())
 }
 
-/// `DURABILITY [sync | async ms | none]`: the level of the connection's commits; without an argument its name.
+/// `DURABILITY [sync | staged | async ms | none]`: the level of the connection's commits; without an argument its name.
 pub(super) fn durability(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let level = match args.len() {
         1 => {
             let level = match context.session.durability {
                 Durability::Async { interval } => format!("async {}", interval.as_millis()),
                 Durability::None => "none".into(),
+                Durability::Staged => "staged".into(),
                 _ => "sync".into(),
             };
             context.reply().bulk(level.as_bytes());
@@ -150,6 +151,7 @@ pub(super) fn durability(context: &mut Context<'_>, args: &Args<'_>) -> Result<(
         }
         2 if args.is(1, "sync") => Durability::Sync,
         2 if args.is(1, "none") => Durability::None,
+        2 if args.is(1, "staged") => Durability::Staged,
         3 if args.is(1, "async") => {
             let ms = parse_i64(&args[2]).and_then(|ms| u64::try_from(ms).ok());
             Durability::Async { interval: Duration::from_millis(ms.ok_or(ErrorReply::NOT_AN_INTEGER)?) }
