@@ -92,6 +92,9 @@ impl StagingHeader {
         if reader.u32("checksum")? != crc32c(&bytes[..HEADER_BYTES - 8]) {
             return wrong("checksum", HEADER_BYTES - 8);
         }
+        if reader.u32("reserved")? != 0 {
+            return wrong("reserved", HEADER_BYTES - 4);
+        }
         let Ok(buffer_bytes) = u32::try_from(buffer_bytes) else {
             return wrong("length of a buffer", 32);
         };
@@ -330,4 +333,66 @@ fn group_at(bytes: &[u8], database: DatabaseId, epoch: Epoch) -> Option<(GroupHe
     let (header, payload) = GroupHeader::decode_at(bytes, claimed.at()).ok()?;
     let len = align8(GROUP_HEADER_BYTES + payload.len() as u32) as usize;
     (len <= bytes.len()).then_some((header, len))
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use fulgurite_env::sim::{CrashKind, SimEnv};
+
+    fn header(sequence: u64) -> StagingHeader {
+        StagingHeader {
+            database: DatabaseId(0x0102),
+            buffers: 2,
+            buffer_bytes: 8 << 20,
+            sequence,
+            id: StagingId(3),
+            previous: StagingId(4),
+        }
+    }
+
+    #[test]
+    fn golden_header() {
+        let bytes = header(5).encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let golden = "466753746167 6e67 01000000 02000000 02010000000000000000000000000000 0000800000000000 0500000000000000 \
+                      03000000000000000000000000000000 04000000000000000000000000000000 CRC 00000000";
+        let crc: String =
+            crc32c(&bytes[..80]).to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, golden.replace(' ', "").replace("CRC", &crc));
+        assert_eq!(StagingHeader::decode(&bytes), Ok(header(5)));
+        for at in 0..80 {
+            let mut wrong = bytes;
+            wrong[at] ^= 1;
+            assert!(StagingHeader::decode(&wrong).is_err(), "byte {at}");
+        }
+        (0..bytes.len()).for_each(|len| assert!(StagingHeader::decode(&bytes[..len]).is_err()));
+    }
+
+    /// Whatever a crash leaves of a change, one of the two copies is valid: the one before, or the new one.
+    #[test]
+    fn a_change_of_the_header_is_torn_off_or_whole() {
+        let options =
+            StagingOptions { buffer_bytes: 4096, ..StagingOptions::new("/file", MemoryMedium::Persistent) };
+        let mut seen = [0; 2];
+        for seed in 0..200u64 {
+            let env = SimEnv::new(seed);
+            let (first, second) = (StagingId(1), StagingId(2));
+            let created = StagingFile::create(&*env, &options, DatabaseId(9), first, StagingId(0));
+            let mut file = created.expect("there is room");
+            env.faults().crash_at(env.faults().op_count() + 1 + seed % 5);
+            let bound = file.bind(second, first).is_ok();
+            drop(file);
+            let kind = if seed % 2 == 0 { CrashKind::PowerCut } else { CrashKind::Kill };
+            let env = env.crash(kind, seed);
+            let AtPath::File(file) =
+                StagingFile::open(&*env, Path::new("/file"), OpenOptions::Write).unwrap()
+            else {
+                panic!("seed {seed}: it is gone")
+            };
+            assert!(file.header.id == second || (!bound && file.header.id == first), "seed {seed}");
+            seen[usize::from(file.header.id == second)] += 1;
+        }
+        assert!(seen.iter().all(|count| *count > 20), "{seen:?}");
+    }
 }
