@@ -33,7 +33,7 @@ pub enum Level {
     Unsynced,
     /// At once, in the memory of the process; the engine writes it when it chooses. A kill of the process may lose it.
     Memory,
-    /// When it is in a persistent buffer in front of the device.
+    /// When it is in a buffer in front of the device, in memory that survives the process.
     Staged,
 }
 

@@ -1,11 +1,13 @@
 //! Fulgurite as an engine of the benchmarks.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::Arc;
 
-use fulgurite::env::{Env, RealEnv};
-use fulgurite::{Database, Durability, LogStats, Options, Snapshot, Stats, Table, Ticket};
+use fulgurite::env::{Env, MemoryMedium, RealEnv};
+use fulgurite::{Database, Durability, LogStats, Options, Snapshot, StagingOptions, Stats, Table, Ticket};
 use parking_lot::Mutex;
 
 use crate::child::with_causes;
@@ -27,7 +29,12 @@ pub struct FulguriteEngine {
     pub options: Options,
     /// A feature that it lacks, if it is wanted with that: it can do nothing then.
     pub missing: Option<&'static str>,
+    /// The number of staging buffers, and the length of each in bytes, for the level [`Level::Staged`].
+    pub staging: (u32, u32),
 }
+
+/// Where commits are staged: in volatile memory, which every machine has.
+const MEMORY: &str = "/dev/shm";
 
 /// The least memory budget with log buffers of the default size.
 const MEMORY_BYTES_LEAST: usize = 32 << 20;
@@ -35,7 +42,7 @@ const MEMORY_BYTES_LEAST: usize = 32 << 20;
 impl FulguriteEngine {
     /// The engine of this name, which lacks nothing.
     pub fn new(name: &str, options: Options) -> FulguriteEngine {
-        FulguriteEngine { name: name.to_string(), options, missing: None }
+        FulguriteEngine { name: name.to_string(), options, missing: None, staging: (2, 8 << 20) }
     }
 }
 
@@ -74,7 +81,9 @@ impl Engine for FulguriteEngine {
         let env = Arc::new(CountingEnv::new(RealEnv::new()));
         let cache_bytes = usize::try_from(opening.cache_bytes).unwrap_or(usize::MAX);
         let memory_bytes = Some(cache_bytes.max(MEMORY_BYTES_LEAST));
-        let options = Options { durability, memory_bytes, ..self.options.clone() };
+        let staging = (opening.level == Level::Staged).then(|| self.staging_for(opening.dir));
+        let staged = staging.clone();
+        let options = Options { durability, memory_bytes, staging, ..self.options.clone() };
         let db =
             Database::open_with(env.clone() as Arc<dyn Env>, opening.dir, options, |_| {}).map_err(opened)?;
         let table = |name: &&str| match db.open_table(name) {
@@ -82,7 +91,7 @@ impl Engine for FulguriteEngine {
             opened => opened,
         };
         let tables = opening.tables.iter().map(table).collect::<Result<Vec<_>, _>>().map_err(opened)?;
-        Ok(Arc::new(OpenDatabase { env, db, tables, log: Mutex::default() }))
+        Ok(Arc::new(OpenDatabase { env, db, tables, log: Mutex::default(), _staged: staged.map(Staged) }))
     }
 }
 
@@ -93,7 +102,8 @@ fn durability_of(level: Level) -> Result<Durability, &'static str> {
         Level::NoBarrier => Ok(Durability::NoBarrier),
         Level::Async(interval) => Ok(Durability::Async { interval }),
         Level::Memory => Ok(Durability::None),
-        Level::Staged => Err("it has no staging in persistent memory yet"),
+        Level::Staged if !Path::new(MEMORY).is_dir() => Err("there is no tmpfs at /dev/shm"),
+        Level::Staged => Ok(Durability::Staged),
         Level::Unsynced => {
             Err("its commits reach the operating system with the next write of the log: see memory and async")
         }
@@ -105,6 +115,27 @@ struct OpenDatabase {
     db: Database,
     tables: Vec<Table>,
     log: Mutex<LogAboveCheckpoint>,
+    _staged: Option<Staged>,
+}
+
+/// A staging file that is removed with the store.
+struct Staged(StagingOptions);
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        let _ = RealEnv::new().disk().remove(&self.0.path);
+    }
+}
+
+impl FulguriteEngine {
+    /// The staging file of a database: of the same one in each process that opens it.
+    fn staging_for(&self, dir: &Path) -> StagingOptions {
+        let mut hasher = DefaultHasher::new();
+        std::path::absolute(dir).unwrap_or_else(|_| dir.into()).hash(&mut hasher);
+        let path = format!("{MEMORY}/fulgurite-bench-{:016x}", hasher.finish());
+        let (buffers, buffer_bytes) = self.staging;
+        StagingOptions { buffers, buffer_bytes, ..StagingOptions::new(path, MemoryMedium::Volatile) }
+    }
 }
 
 /// The log above the last checkpoint, which the counters do not say: it follows from how much log there was when the

@@ -25,7 +25,8 @@ const FULGURITE: &str = "fulgurite";
 /// The options after `fulgurite:`, joined by `+`.
 pub const FULGURITE_OPTIONS: &str = "own-lsn, aggregated, combined (how commits share flushes), block, \
                                      spin-then-block (what committers do meanwhile), buffered (a log in the page \
-                                     cache), checkpoint-log-bytes=SIZE (the log that makes a checkpoint due: 64MiB), no-gc \
+                                     cache), checkpoint-log-bytes=SIZE (the log that makes a checkpoint due: 64MiB), \
+                                     staging=COUNTxSIZE (the buffers of staged: 2x8MiB), no-gc \
                                      (without garbage collection); server (over sockets), with queue, filter, inline (where \
                                      commands run), memtables (single reads look at the memtables alone)";
 
@@ -104,6 +105,10 @@ fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> 
             options.checkpoint_log_bytes = bytes(size).map_err(|why| format!("`{word}`: {why}"))?;
             continue;
         }
+        if let Some(buffers) = word.strip_prefix("staging=") {
+            engine.staging = staging(buffers).map_err(|why| format!("`{word}`: {why}"))?;
+            continue;
+        }
         let scheme = FlushScheme::ALL.into_iter().find(|scheme| scheme.name() == word);
         let waiting =
             [Waiting::Block, Waiting::SpinThenBlock].into_iter().find(|waiting| waiting.name() == word);
@@ -116,6 +121,14 @@ fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> 
         }
     }
     options.validate().map_err(|why| with_causes(&why))
+}
+
+/// Staging buffers: `2x8MiB`.
+fn staging(text: &str) -> Result<(u32, u32), String> {
+    let parsed = text
+        .split_once('x')
+        .and_then(|(count, each)| Some((count.parse().ok()?, u32::try_from(bytes(each).ok()?).ok()?)));
+    parsed.ok_or_else(|| "a number and a size are expected, as in 2x8MiB".into())
 }
 
 #[cfg(test)]
@@ -134,6 +147,7 @@ mod tests {
             "fulgurite:server",
             "fulgurite:server+filter+memtables",
             "fulgurite:checkpoint-log-bytes=2MiB+block",
+            "fulgurite:staging=1x1MiB",
         ] {
             assert_eq!(
                 registry.find(good, false).map(|engine| engine.name().to_string()).as_deref(),
@@ -147,6 +161,8 @@ mod tests {
             "fulgurite:fast",
             "fulgurite:queue",
             "fulgurite:server+fast",
+            "fulgurite:staging=2",
+            "fulgurite:staging=2x8MB",
             "fulgurite:checkpoint-log-bytes=2",
             "fulgurite:checkpoint-log-bytes=2MB",
             "rocksdb",

@@ -180,6 +180,10 @@ pub(super) enum WorkloadArgs {
         /// Which rows are overwritten.
         #[arg(long, value_enum, default_value_t = Distribution::Uniform)]
         distribution: Distribution,
+        /// The shortest value: lengths are from here to that of --sizes, as many of twice a length as of the length, and each row
+        /// keeps its own. At least 24; all values have the length of --sizes if it is not given.
+        #[arg(long, value_name = "BYTES")]
+        least_value: Option<usize>,
     },
     /// Latency over time at a fixed rate, an open loop: durable overwrites of random rows, second by second.
     ///
@@ -363,9 +367,18 @@ impl WorkloadArgs {
             WorkloadArgs::TailLatency(ref args) => {
                 args.wanted(run, wanted("tail-latency", "Overwrites at a fixed rate", Vec::new()))?
             }
-            WorkloadArgs::OverwriteSteady { ref table, batch, distribution } => {
+            WorkloadArgs::OverwriteSteady { ref table, batch, distribution, least_value } => {
                 let (rows, sizes) = table.scaled(run)?;
-                let mix = MicroMix::Overwrite { batch, distribution };
+                if let Some(least) = least_value {
+                    checked(Sizes { value_bytes: least, ..sizes }, Micro::VALUE_BYTES_MIN)?;
+                    if least > sizes.value_bytes {
+                        let most = sizes.value_bytes;
+                        return Err(Failure::usage(format!(
+                            "--least-value {least} is above {most}, the value of --sizes"
+                        )));
+                    }
+                }
+                let mix = MicroMix::Overwrite { batch, distribution, least_value_bytes: least_value };
                 let spec = Spec::Micro(Micro { sizes, rows, mix });
                 Wanted {
                     threads: &[4],

@@ -34,7 +34,7 @@ pub(super) const FIGURES: [Figure; 2] = [
             configurations.extend(at_levels("rocksdb", &[Level::Memory]));
             experiment(settings, configurations).note(
                 "the paper writes 2,097,152 values to WiscKey: its \"WiscKey\" is sync here, its \"without fsync\" is \
-                 unsynced (memory for fulgurite, which has no unsynced), its buffers in an NVDIMM are staged",
+                 unsynced (memory for fulgurite, which has no unsynced), its buffers in an NVDIMM are staged, in tmpfs",
             )
         },
     },
@@ -44,8 +44,13 @@ pub(super) const FIGURES: [Figure; 2] = [
         title: "4 KiB values in random order by the size of the staging buffer (WiscKey+NVDIMM, Fig. 6)",
         build: |settings| {
             let mut configurations = at_levels("fulgurite", &[Level::Sync]);
-            let staged = ["staged, 1 MiB", "staged, 8 MiB"];
-            configurations.extend(staged.map(|label| configuration(label, "fulgurite", Level::Staged)));
+            for (buffers, name) in [(1, "single"), (2, "double")] {
+                configurations.extend([1, 2, 4, 8].map(|mib| {
+                    let engine = format!("fulgurite:staging={buffers}x{mib}MiB");
+                    configuration(&format!("staged, {name} {mib} MiB"), &engine, Level::Staged)
+                }));
+            }
+            configurations.extend(at_levels("fulgurite", &[Level::Memory]));
             experiment(settings, configurations)
         },
     },

@@ -54,6 +54,9 @@ pub enum MicroMix {
         batch: u64,
         /// Which rows.
         distribution: Distribution,
+        /// The shortest value: those of the rows have from so many bytes to [`Sizes::value_bytes`], as many of twice a length as of the
+        /// length. Each row keeps its own. None: all have the latter.
+        least_value_bytes: Option<usize>,
     },
     /// The writes that WiscKey with a buffer in NVDIMM was measured with (Section 5.1 of that paper; Fig. 5 to 8): values
     /// of 4 KiB under random keys of 8 bytes, each a transaction of its own.
@@ -128,7 +131,8 @@ impl Micro {
     pub const PAGE_VS_LOG_PAIRS: u64 = 1_000_000;
 
     /// Overwrites of single rows, all equally likely.
-    pub const OVERWRITE: MicroMix = MicroMix::Overwrite { batch: 1, distribution: Distribution::Uniform };
+    pub const OVERWRITE: MicroMix =
+        MicroMix::Overwrite { batch: 1, distribution: Distribution::Uniform, least_value_bytes: None };
 
     /// [`MicroMix::WiscKey`] on pairs of the paper's size.
     pub fn wisckey(rows: u64, writes: u64) -> Micro {
@@ -144,6 +148,23 @@ impl Micro {
 
     fn is_sealed(&self) -> bool {
         !matches!(self.mix, MicroMix::Insert | MicroMix::UpdateSearch)
+    }
+
+    /// The length of the values of a row.
+    fn value_bytes(&self, row: u64) -> usize {
+        let most = self.sizes.value_bytes;
+        let MicroMix::Overwrite { least_value_bytes: Some(least), .. } = self.mix else { return most };
+        let octaves = (most as f64 / least as f64).log2();
+        let bytes = least as f64 * (octaves * Random::new(row ^ 0x5eed).unit()).exp2();
+        (bytes as usize).clamp(least, most)
+    }
+
+    /// The bytes of all keys and values.
+    fn loaded_bytes(&self) -> u64 {
+        if !matches!(self.mix, MicroMix::Overwrite { least_value_bytes: Some(_), .. }) {
+            return self.rows * self.sizes.row_bytes();
+        }
+        (0..self.rows).map(|row| (self.sizes.key_bytes + self.value_bytes(row)) as u64).sum()
     }
 
     fn write_key(&self, key: &mut [u8], row: u64) {
@@ -165,7 +186,7 @@ impl Workload for Micro {
             about,
             tables: &["rows"],
             kinds,
-            loaded_bytes: rows * row_bytes,
+            loaded_bytes: self.loaded_bytes(),
             bytes_per_operation,
             ..Shape::default()
         };
@@ -178,7 +199,10 @@ impl Workload for Micro {
             MicroMix::Read { miss_percent } => {
                 rows_of("read", &["hit", "miss"], format!("{plain}, {miss_percent} % misses"), 0)
             }
-            MicroMix::Overwrite { batch, distribution } => {
+            MicroMix::Overwrite { batch, distribution, least_value_bytes } => {
+                let row_bytes = least_value_bytes.map_or(row_bytes, |_| self.loaded_bytes() / rows);
+                let plain = least_value_bytes
+                    .map_or(plain.clone(), |least| format!("{plain} at most, {least} at least"));
                 let chosen = if distribution == Distribution::Uniform { "uniform" } else { "zipfian" };
                 let about = format!("{plain}, {chosen}, {batch} rows a transaction");
                 Shape {
@@ -216,6 +240,7 @@ impl Workload for Micro {
         let mut value = vec![0; self.sizes.value_bytes];
         fill(store, 0..rows, self.sizes.row_bytes(), filling, |row, open| {
             self.write_key(&mut key, row);
+            value.resize(self.value_bytes(row), 0);
             match self.is_sealed() {
                 true => Seal { row, write: 0 }.write_over(&mut value),
                 false => Random::new(row).fill(&mut value),
@@ -249,8 +274,10 @@ impl Workload for Micro {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        let rows = if self.mix == MicroMix::Insert { done.operations() } else { self.rows };
-        Some(rows * self.sizes.row_bytes())
+        match self.mix {
+            MicroMix::Insert => Some(done.operations() * self.sizes.row_bytes()),
+            _ => Some(self.loaded_bytes()),
+        }
     }
 }
 
@@ -351,7 +378,7 @@ impl MicroClient {
     fn overwrite(&mut self, open: &mut dyn Transaction) -> Result<()> {
         let row = self.any_row();
         self.workload.write_key(&mut self.key, row);
-        self.value.resize(self.workload.sizes.value_bytes, 0);
+        self.value.resize(self.workload.value_bytes(row), 0);
         Seal { row, write: self.writes.next() }.write_over(&mut self.value);
         open.put(0, &self.key, &self.value)
     }
@@ -419,7 +446,7 @@ mod tests {
 
     fn overwrite(batch: u64, distribution: Distribution) -> Micro {
         let sizes = Sizes { key_bytes: 20, value_bytes: 1000 };
-        Micro { sizes, rows: 300, mix: MicroMix::Overwrite { batch, distribution } }
+        Micro { sizes, rows: 300, mix: MicroMix::Overwrite { batch, distribution, least_value_bytes: None } }
     }
 
     fn page_vs_log(updates: Updates) -> Micro {
