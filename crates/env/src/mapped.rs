@@ -73,6 +73,10 @@ pub trait MappedFile: fmt::Debug + Send + Sync {
     /// Unless the range is within the file, which was opened for writing.
     fn write_back(&self, range: Range<usize>) -> io::Result<()>;
 
+    /// Gives up the file, for the next one that maps it: nothing is stored any more. In a child of the process that mapped it, only the
+    /// child's part in that: the parent has it still.
+    fn release(&self) {}
+
     /// Returns when everything that this thread began to write back is durable.
     ///
     /// # Errors

@@ -145,13 +145,16 @@ impl Engine {
         self.pipeline.check_log()
     }
 
-    /// Fails if no commit can have this level.
-    pub fn check_level(&self, level: Durability) -> Result<()> {
+    /// The level that a commit at `level` has: `Staged` is `Sync` in persistent memory. Fails if no commit can have it.
+    pub fn level(&self, level: Durability) -> Result<Durability> {
         let why = match level {
             Durability::NoBarrier => self.no_barrier_refusal.clone(),
             level => level_refusal(level, self.options.staging.is_some()),
         };
-        why.map_or(Ok(()), |why| Err(Error::UnsupportedDurability { level, why }))
+        match why {
+            Some(why) => Err(Error::UnsupportedDurability { level, why }),
+            None => Ok(self.options.effective(level)),
+        }
     }
 
     pub fn new_spill(&self, snapshot: &SnapshotGuard) -> Spill {

@@ -144,6 +144,7 @@ impl Closer {
         std::mem::forget(self.engine.clone());
         std::mem::forget(self.background.get_mut().take());
         self.engine.files.leave_lock_to_the_parent();
+        self.engine.log.leave_to_the_parent();
     }
 }
 

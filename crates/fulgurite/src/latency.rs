@@ -71,7 +71,7 @@ pub struct Latencies {
     pub sync: Latency,
     /// Commits at [`Durability::NoBarrier`].
     pub no_barrier: Latency,
-    /// Commits at [`Durability::Staged`].
+    /// Commits at [`Durability::Staged`] in volatile memory; in persistent memory they are at `Sync`.
     pub staged: Latency,
     /// Commits at [`Durability::Async`], whatever the interval.
     pub asynchronous: Latency,

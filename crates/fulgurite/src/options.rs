@@ -89,10 +89,11 @@ pub struct Options {
     ///
     /// Until the database is closed the file holds commits that may be nowhere else: opening it after a crash without the file, or with
     /// another one, fails and says which. After a clean close the file is not needed: the database may be opened without staging, or with
-    /// another file. Default `None`.
+    /// another file, one that does not exist or that it used last. Any other is refused, for it may be a copy's of this database: remove
+    /// it if nothing needs it. Default `None`.
     pub staging: Option<StagingOptions>,
     /// Open the database without the staging file that it needs: the commits that were only there are lost, and those before
-    /// them are kept. Default false.
+    /// them are kept. A file that is there and right is used all the same. Default false.
     pub adopt_staging_loss: bool,
     /// Memory for one transaction: the keys and values that it writes, the keys and ranges that it reads (a key takes
     /// its length and some 15 bytes), bookkeeping. When half of it is used, values longer than `inline_bytes_max` are
@@ -221,6 +222,13 @@ impl Options {
     pub(crate) fn memory_bytes_least(&self) -> usize {
         let staged = self.staged_in_budget();
         MEMORY_BYTES_LEAST.saturating_add(self.log_buffer_bytes.saturating_mul(2)).saturating_add(staged)
+    }
+
+    /// The level that a commit at `level` has.
+    pub(crate) fn effective(&self, level: Durability) -> Durability {
+        let persistent =
+            self.staging.as_ref().is_some_and(|staging| staging.medium == MemoryMedium::Persistent);
+        if persistent && level == Durability::Staged { Durability::Sync } else { level }
     }
 
     /// The bytes of staging buffers that are memory like any other.

@@ -56,7 +56,7 @@ impl Table {
     }
 
     pub(crate) fn of(state: Arc<TableState>, engine: Handle) -> Table {
-        Table { state, durability: engine.options.durability, engine }
+        Table { state, durability: engine.options.effective(engine.options.durability), engine }
     }
 
     /// A handle to the same table, whose single operations commit at this level. Transactions have a level of their own.
@@ -78,8 +78,7 @@ impl Table {
     /// # Errors
     /// [`Error::UnsupportedDurability`].
     pub fn with_durability(&self, durability: Durability) -> Result<Table> {
-        self.engine.check_level(durability)?;
-        Ok(Table { durability, ..self.clone() })
+        Ok(Table { durability: self.engine.level(durability)?, ..self.clone() })
     }
 
     /// The level of the handle's single operations.

@@ -141,8 +141,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::UnsupportedDurability`]: the transaction keeps its level and continues.
     pub fn set_durability(&mut self, durability: Durability) -> Result<()> {
-        self.engine.check_level(durability)?;
-        self.durability = durability;
+        self.durability = self.engine.level(durability)?;
         Ok(())
     }
 

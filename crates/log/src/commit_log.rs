@@ -81,6 +81,14 @@ pub trait CommitLog: Send + Sync + 'static {
         self.wait_durable(csn)
     }
 
+    /// Stages the commit, unless that would wait for the disk. False if it is not staged.
+    ///
+    /// # Errors
+    /// As [`CommitLog::wait_durable`].
+    fn try_stage(&self, csn: Csn) -> Result<bool, LogError> {
+        Ok(csn <= self.durable_csn())
+    }
+
     /// Returns when a flush of the device covered the commit. The same as [`CommitLog::wait_durable`] but where writes
     /// without a flush count as durable ([`LogOptions::power_safe_cache`](crate::LogOptions::power_safe_cache)), and where commits are
     /// staged in persistent memory.
@@ -172,6 +180,10 @@ impl CommitLog for Log {
 
     fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
         self.stream.wait_staged(csn)
+    }
+
+    fn try_stage(&self, csn: Csn) -> Result<bool, LogError> {
+        self.stream.try_stage(csn)
     }
 
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {

@@ -352,6 +352,13 @@ impl Log {
         self.stream.staging().map(|staging| (staging.file_bytes(), staging.is_persistent()))
     }
 
+    /// In a child of the process that opened the log: closes its part of what locks the staging file.
+    pub fn leave_to_the_parent(&self) {
+        if let Some(staging) = self.stream.staging() {
+            staging.end();
+        }
+    }
+
     /// How many bytes the bulk stream takes before it needs another segment.
     pub fn bulk_room(&self) -> u32 {
         self.bulk.room()

@@ -139,7 +139,7 @@ impl LogOptions {
             ));
         }
         if let Some(staging) = &self.staging {
-            staging.validate(self.charge_max().max(JOINABLE_BYTES_MAX as u32), &mut wrong);
+            staging.validate(self.longest_group(), &mut wrong);
             if self.scheme != FlushScheme::Combined {
                 wrong.push(format!(
                     "staging needs the scheme {}, not {}, which syncs in the committing threads",
@@ -180,6 +180,11 @@ impl LogOptions {
     /// Longest body of a bulk record that the largest of these segments holds.
     pub(crate) fn segment_body_max(&self) -> u32 {
         body_max(self.segment_bytes_max)
+    }
+
+    /// The longest group in bytes.
+    pub(crate) fn longest_group(&self) -> u32 {
+        self.charge_max().max(JOINABLE_BYTES_MAX as u32)
     }
 
     /// The most bytes that one admission can take of a segment: a group of its own.

@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::{
     FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, fstatfs, fsync, open,
 };
@@ -32,8 +33,8 @@ struct RealMapped {
     path: PathBuf,
     /// A child of it does not have the mapping.
     process: Process,
-    /// Holds the lock of the file.
-    file: OwnedFd,
+    /// Holds the lock of the file, until it is released.
+    file: Mutex<Option<OwnedFd>>,
 }
 
 // SAFETY: the memory belongs to no thread; the users of the trait agree which thread accesses which bytes.
@@ -51,7 +52,9 @@ pub(super) fn create(path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>>
         .map_err(failed("fallocate"))
         .and_then(|()| map(file, path, bytes, OpenOptions::Write))
         .and_then(|mapped| {
-            retry_on_intr(|| fsync(&mapped.file)).map_err(failed("fsync"))?;
+            if let Some(file) = &*mapped.file.lock() {
+                retry_on_intr(|| fsync(file)).map_err(failed("fsync"))?;
+            }
             sync_parent(path)?;
             Ok(mapped)
         });
@@ -129,13 +132,14 @@ fn map(file: OwnedFd, path: &Path, bytes: u64, options: OpenOptions) -> io::Resu
         is_writable,
         path: path.into(),
         process: Process::current(),
-        file,
+        file: Mutex::new(None),
     };
     // SAFETY: the range is exactly the mapping from above.
     unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }.map_err(failed)?;
     if medium == MemoryMedium::Persistent {
-        mapped.write_back = instruction(&mapped.file, path)?;
+        mapped.write_back = instruction(&file, path)?;
     }
+    *mapped.file.lock() = Some(file);
     Ok(mapped)
 }
 
@@ -207,6 +211,14 @@ impl MappedFile for RealMapped {
         Ok(())
     }
 
+    fn release(&self) {
+        let Some(file) = self.file.try_lock().and_then(|mut file| file.take()) else { return };
+        if self.process.is_current() {
+            // A child that has the descriptor, too, would keep the lock.
+            let _ = retry_on_intr(|| flock(&file, FlockOperation::Unlock));
+        }
+    }
+
     fn fence(&self) -> io::Result<()> {
         if self.medium == MemoryMedium::Persistent {
             self.write_back.end();
@@ -217,13 +229,12 @@ impl MappedFile for RealMapped {
 
 impl Drop for RealMapped {
     fn drop(&mut self) {
+        self.release();
         // In a child the range is free, or has something else by now.
         if !self.process.is_current() {
             return;
         }
         // SAFETY: the range is exactly the mapping, and nothing refers to it any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
-        // A child that has the descriptor, too, would keep the lock.
-        let _ = retry_on_intr(|| flock(&self.file, FlockOperation::Unlock));
     }
 }

@@ -71,8 +71,11 @@ impl<L: CommitLog> Pipeline<L> {
     /// this waits for a few copies in memory at most.
     pub fn acknowledge_deferred(self: &Arc<Self>, csn: Csn, needs: Csn, timed: Timed) -> Result<Ticket> {
         if timed.level.waits() {
-            // The flush starts while this thread waits for `visible`.
-            self.log.request_durable(csn);
+            // The flush starts while this thread waits for `visible`. Where that is a copy in memory, it is made here.
+            let staged = self.log.try_stage(csn).map_err(|error| self.unknown(csn, error))?;
+            if !staged || csn > self.stable() {
+                self.log.request_durable(csn);
+            }
             self.visible_or_broken(csn)?;
             return Ok(self.ticket(csn, csn, Some(timed)));
         }
@@ -94,7 +97,7 @@ impl<L: CommitLog> Pipeline<L> {
             return Numbered { csn, needs: csn, shows: Csn::ZERO };
         }
         self.request(csn, level);
-        let is_staged = self.stage(csn, level).is_ok();
+        let is_staged = level != Durability::Staged || self.log.try_stage(csn).is_ok_and(|staged| staged);
         fence(Ordering::SeqCst);
         // As in `check_acknowledgeable`: the last flush may not cover it. An earlier commit that is not applied yet hides it from
         // readers, seldom and for a moment: then it is acknowledged when it is durable.
@@ -109,7 +112,7 @@ impl<L: CommitLog> Pipeline<L> {
         Numbered { csn, needs: Csn::ZERO, shows: csn }
     }
 
-    /// Returns when a commit at `Staged` is staged: a copy in memory, unless all buffers are full.
+    /// Returns when a commit at `Staged` is staged: after a copy in memory, unless all buffers are full.
     fn stage(&self, csn: Csn, level: Durability) -> Result<()> {
         if level != Durability::Staged {
             return Ok(());

@@ -67,7 +67,7 @@ impl Transaction {
             // Read after the snapshot was taken, so that no synchronous commit in it is above.
             reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
             snapshot,
-            durability: engine.options.durability,
+            durability: engine.options.effective(engine.options.durability),
             engine: engine.clone(),
             isolation,
             writes: WriteSet::default(),

@@ -47,7 +47,10 @@ fn each_level_is_what_its_medium_makes_of_it() {
         assert!(db.stats().durable >= csn);
         assert_eq!(env.faults().sync_count() == syncs, is_durable, "{medium:?}: what Sync waits for");
         let stats = db.stats();
-        assert_eq!((stats.latency.staged.count, stats.log.staged_bytes > 0), (1, is_durable));
+        // In persistent memory it is `Sync`.
+        let counts = (stats.latency.staged.count, stats.latency.sync.count);
+        assert_eq!(counts, if is_durable { (0, 3) } else { (1, 2) });
+        assert_eq!(stats.log.staged_bytes > 0, is_durable);
         let budgeted = stats.memory.log_buffer_bytes;
         let without =
             common::open_as(SimEnv::new(2), common::options()).unwrap().stats().memory.log_buffer_bytes;
@@ -160,4 +163,54 @@ fn what_cannot_be_staged_is_refused() {
         env.disk().open_mapped(common::STAGING.as_ref(), OpenOptions::Read).is_err(),
         "none was left behind"
     );
+}
+
+/// A closed database gives the file up, although a handle to it still lives.
+#[test]
+fn a_closed_database_leaves_its_file_to_the_next() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let staging = StagingOptions::new(memory.path().join("staging"), MemoryMedium::Volatile);
+    let options = || Options { staging: Some(staging.clone()), ..Options::default() };
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.table("rows").unwrap();
+    put(&db, &table, 1, Durability::Staged, 40);
+    let in_use = Database::inspect_staging(&staging.path).unwrap_err().to_string();
+    assert!(in_use.contains("staging"), "{in_use}");
+    db.close().unwrap();
+    let again = Database::open(dir.path(), options()).unwrap();
+    assert_eq!(rows(&again), [1]);
+    assert!(matches!(table.get("k"), Err(Error::Closed)), "its handle still lives");
+    drop(again);
+    assert_eq!(Database::inspect_staging(&staging.path).unwrap().buffers, 2);
+}
+
+/// Commits of all levels, while buffers fill up and are drained by threads.
+#[test]
+fn threads_of_all_levels_share_buffers() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut staging = StagingOptions::new(memory.path().join("staging"), MemoryMedium::Volatile);
+    staging.buffer_bytes = 512 << 10;
+    for buffers in [1, 3] {
+        staging.buffers = buffers;
+        let options = Options { staging: Some(staging.clone()), ..Options::default() };
+        let db = Database::open(dir.path(), options).unwrap();
+        let table = db.table("rows").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..6u64 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    let level = [Durability::Staged, Durability::Staged, Durability::None, Durability::Sync];
+                    for n in 0..400 {
+                        put(db, table, thread << 32 | n, level[(thread + n) as usize % 4], 2_000);
+                    }
+                });
+            }
+        });
+        let log = db.stats().log;
+        assert!(log.drains > 3, "{log:?}");
+        assert_eq!(rows(&db).len(), 2400);
+        db.close().unwrap();
+    }
 }

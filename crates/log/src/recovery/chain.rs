@@ -10,7 +10,7 @@ use crate::stream::watermarks::Tip;
 use fulgurite_types::Epoch;
 
 /// The living epochs, oldest first; the oldest holds the replay point.
-pub(super) struct Chain {
+pub(crate) struct Chain {
     pub spans: Vec<EpochSpan>,
     /// What the newest epoch's start says.
     pub staging: Option<StagingId>,
@@ -43,7 +43,7 @@ impl Chain {
     }
 
     /// The segments after the replay point that hold the start of an epoch which a newer one passed over.
-    pub fn passed_over<'a>(
+    pub(super) fn passed_over<'a>(
         &'a self,
         inventory: &'a Inventory,
         from: &ReplayFrom,

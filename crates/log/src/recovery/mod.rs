@@ -198,13 +198,18 @@ pub(crate) fn recover(
         inventory.stage(tail);
     }
     let mut walked = walk::walk(&inventory, &chain, from, sink)?;
+    let is_lost = need != staged::Need::Nothing && staged_tail.is_none();
     if closed.is_none() {
-        tail::judge(&inventory, &chain, &walked, from, options.adopt_staging_loss)?;
+        let witnesses = staged_tail.as_ref().map_or(&[][..], StagedTail::headers);
+        let adopts = need != staged::Need::Nothing && options.adopt_staging_loss;
+        tail::judge(&inventory, &chain, &walked, from, witnesses, adopts)?;
     }
-    if let Some(first) = staged_tail.as_ref().and_then(StagedTail::first) {
-        // A durable mark may speak of what was staged, and is in no segment.
-        walked.proven = walked.proven.min(first);
-    }
+    // A durable mark may speak of what was staged, and is in no segment, or not synced there.
+    let unproven = match &staged_tail {
+        Some(tail) => tail.first(),
+        None => is_lost.then(|| Lsn::new(chain.newest().start_segment, 0)),
+    };
+    walked.proven = unproven.map_or(walked.proven, |unproven| walked.proven.min(unproven));
     let mut report = found(&chain, &walked);
     if options.read_only {
         if closed.is_none() {
@@ -224,10 +229,9 @@ pub(crate) fn recover(
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
     chain.close(Tip { csn: last_csn, lsn: walked.end });
-    let chain_staging = chain.staging;
+    let staging = prepare(env, options, database, need, Some(&chain))?;
     let passed_over = chain.pass_over_empty();
     let previous = chain.newest();
-    let staging = prepare(env, options, database, need, chain_staging)?;
     let start = EpochStart {
         epoch,
         previous: previous.epoch,

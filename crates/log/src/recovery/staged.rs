@@ -30,7 +30,7 @@ pub(super) fn need(chain: &Chain, was_closed: bool) -> Need {
 /// What the staging file holds of the newest epoch, if that is needed.
 ///
 /// # Errors
-/// [`LogError::Damaged`] if the file is missing, or another's; it says which commits are at stake.
+/// [`LogError::Damaged`] if the file is missing, or another's, unless the loss is adopted; it says which commits are at stake.
 pub(super) fn read(
     env: &dyn Env,
     options: &LogOptions,
@@ -40,30 +40,14 @@ pub(super) fn read(
     need: Need,
 ) -> Result<Option<StagedTail>, LogError> {
     let Need::Tail(id) = need else { return Ok(None) };
+    let why = match find(env, options, inventory.database, chain, id)? {
+        Ok(tail) => return Ok(Some(tail)),
+        Err(why) => why,
+    };
     if options.adopt_staging_loss {
-        tracing::warn!(%id, "the database is opened without its staging file");
+        tracing::warn!(%id, %why, "the database is opened without its staging file");
         return Ok(None);
     }
-    let how = options.open_options();
-    let why = match &options.staging {
-        None => "the options name no staging file".to_string(),
-        Some(staging) => match StagingFile::open(env, &staging.path, how) {
-            Ok(AtPath::File(file)) if is_of(&file, inventory.database, id) => {
-                file.check_medium(staging.medium)?;
-                return Ok(Some(StagedTail::of(&file, chain.newest().epoch)));
-            }
-            Ok(AtPath::File(file)) if file.header.database != inventory.database => {
-                format!("{} is of database {}", staging.path.display(), file.header.database)
-            }
-            Ok(AtPath::File(file)) => {
-                format!("{} has id {}", staging.path.display(), file.header.id)
-            }
-            Ok(AtPath::Unused) => format!("{} was never used", staging.path.display()),
-            Ok(AtPath::Nothing) => format!("there is no file {}", staging.path.display()),
-            Err(LogError::Damaged(damage)) => damage.to_string(),
-            Err(error) => return Err(error),
-        },
-    };
     // Without the file: it says how far the segments reach.
     let last = walk::walk(inventory, chain, from, &mut Discard)?.last_csn;
     let path =
@@ -76,21 +60,54 @@ pub(super) fn read(
     Err(LogError::damaged(path, 0, None, what))
 }
 
-/// Whether the file is that of an opening, or was before one that ended before its epoch began.
-fn is_of(file: &StagingFile, database: DatabaseId, id: StagingId) -> bool {
-    file.header.database == database && (file.header.id == id || file.header.previous == id)
+/// The groups of the newest epoch in the file that the options name, or why it is not the one.
+fn find(
+    env: &dyn Env,
+    options: &LogOptions,
+    database: DatabaseId,
+    chain: &Chain,
+    id: StagingId,
+) -> Result<Result<StagedTail, String>, LogError> {
+    let Some(staging) = &options.staging else { return Ok(Err("the options name no staging file".into())) };
+    let path = staging.path.display();
+    Ok(Err(match StagingFile::open(env, &staging.path, options.open_options()) {
+        Ok(AtPath::File(file)) if file.header.database != database => {
+            format!("{path} is of database {}", file.header.database)
+        }
+        Ok(AtPath::File(file)) if owns(&file, chain, Some(id)) => {
+            file.check_medium(staging.medium)?;
+            return Ok(Ok(StagedTail::of(&file, chain.newest().epoch)));
+        }
+        Ok(AtPath::File(file)) => format!("{path} has id {}", file.header.id),
+        Ok(AtPath::Unused) => format!("{path} was never used"),
+        Ok(AtPath::Nothing) => format!("there is no file {path}"),
+        Err(LogError::Damaged(damage)) => damage.to_string(),
+        Err(error) => return Err(error),
+    }))
 }
 
-/// Makes the staging file that the options name ready for this opening: it is created, or bound. What `need` says is in the segments by now, and
-/// synced. `last` is the id in the start of the newest epoch.
+/// Whether a file of this database is that of the newest epoch, whose start has `id`: or was until an opening bound it that ended before its own
+/// epoch began. That one staged nothing; where something of a later epoch is staged, it is another copy's of the database.
+fn owns(file: &StagingFile, chain: &Chain, id: Option<StagingId>) -> bool {
+    let staged = file.newest_epoch();
+    match id {
+        Some(id) if file.header.id == id => true,
+        Some(id) => file.header.previous == id && staged.is_none_or(|epoch| epoch <= chain.newest().epoch),
+        None => file.header.previous == StagingId::default() && staged.is_none(),
+    }
+}
+
+/// Makes the staging file that the options name ready for this opening: it is created, or bound. What `need` says is in the segments by
+/// now, and synced. `chain` is `None` for a new database.
 pub(crate) fn prepare(
     env: &dyn Env,
     options: &LogOptions,
     database: DatabaseId,
     need: Need,
-    last: Option<StagingId>,
+    chain: Option<&Chain>,
 ) -> Result<Option<StagingFile>, LogError> {
     let Some(staging) = options.staging.as_ref().filter(|_| !options.read_only) else { return Ok(None) };
+    let last = chain.and_then(|chain| chain.staging);
     let previous = last.unwrap_or_default();
     let id = StagingId::random(env);
     let create = || StagingFile::create(env, staging, database, id, previous).map(Some);
@@ -102,8 +119,7 @@ pub(crate) fn prepare(
         }
         AtPath::File(file) => file,
     };
-    let adopts = options.adopt_staging_loss && file.header.database == database;
-    if !is_of(&file, database, previous) && !adopts {
+    if file.header.database != database || !chain.is_some_and(|chain| owns(&file, chain, last)) {
         return Err(in_use(&file, staging, database));
     }
     file.check_medium(staging.medium)?;
@@ -114,12 +130,30 @@ pub(crate) fn prepare(
         return create();
     }
     if !fits {
-        // An opening that is cut off here has to find the file again. After a clean close it gets its new size.
-        tracing::warn!(path = %staging.path.display(), buffers = file.header.buffers, bytes = file.header.buffer_bytes,
-            "the staging file keeps its size until the database is opened after a clean close");
+        keep_size(&file, staging, options)?;
     }
     file.bind(id, previous)?;
     Ok(Some(file))
+}
+
+/// An opening that is cut off here has to find the file again, so it keeps its size until the next opening after a clean close.
+fn keep_size(file: &StagingFile, staging: &StagingOptions, options: &LogOptions) -> Result<(), LogError> {
+    let (buffers, bytes, path) =
+        (file.header.buffers, file.header.buffer_bytes, staging.path.display().to_string());
+    if bytes < options.longest_group() {
+        return Err(LogError::Staging(format!(
+            "the staging file {path} has buffers of {bytes} bytes, and a group of this log may have {}: open the database with the \
+             options that it had, and close it",
+            options.longest_group()
+        )));
+    }
+    tracing::warn!(
+        path,
+        buffers,
+        bytes,
+        "the staging file keeps its size until the database is opened after a clean close"
+    );
+    Ok(())
 }
 
 fn remove(env: &dyn Env, path: &Path) -> Result<(), LogError> {

@@ -20,12 +20,14 @@ struct Witness {
 }
 
 /// Fails if the checkpoint or any valid group testifies that the first missing commit was durable, unless `adopts_loss`, or if a group after
+/// the end belongs to an epoch whose start is lost. `staged` are the groups of the newest epoch in its staging file. Or if a group after
 /// the end belongs to an epoch whose start is lost.
 pub(super) fn judge(
     inventory: &Inventory,
     chain: &Chain,
     walked: &Walked,
     from: &ReplayFrom,
+    staged: &[GroupHeader],
     adopts_loss: bool,
 ) -> Result<(), LogError> {
     let newest = chain.newest();
@@ -41,6 +43,7 @@ pub(super) fn judge(
         }
         header.epoch > newest.epoch
     };
+    staged.iter().for_each(|header| _ = hear(header));
     let end = walked.end;
     let mut stranger = None;
     let mut buffer = Vec::new();

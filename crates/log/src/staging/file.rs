@@ -4,7 +4,9 @@
 //! LSN is that group, whichever lap of the buffer it is from. `docs/format/staging.md` has the bytes.
 
 use crate::error::LogError;
-use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
+use crate::format::{
+    GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader, GroupKind, SEGMENT_DATA_START, align8,
+};
 use crate::options::StagingOptions;
 use fulgurite_env::{Env, MappedFile, MemoryMedium, OpenOptions};
 use fulgurite_types::{DatabaseId, DecodeError, Epoch, Lsn, Reader, Writer, crc32c};
@@ -122,7 +124,7 @@ impl fmt::Debug for StagingFile {
 /// What a path names.
 pub(crate) enum AtPath {
     Nothing,
-    /// A file whose header is zero: one that was made, and never used.
+    /// A file of zeros, but perhaps a part of its first header: it was made, and never used.
     Unused,
     /// A staging file, of whichever database.
     File(StagingFile),
@@ -182,8 +184,12 @@ impl StagingFile {
         let copies = COPIES.map(|at| StagingHeader::decode(file.bytes(at, HEADER_BYTES)));
         let newest = copies.iter().flatten().max_by_key(|header| header.sequence).copied();
         let Some(header) = newest else {
-            let head = file.bytes(0, STAGING_DATA_START);
-            if head.iter().all(|byte| *byte == 0) {
+            let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+            let begins = file.bytes(0, 8);
+            // The first header may be torn; nothing was staged before it was whole.
+            let may_be_ours = is_zero(begins) || begins == MAGIC.to_le_bytes();
+            let rest = file.bytes(HEADER_BYTES, file.mapped.len() - HEADER_BYTES);
+            if may_be_ours && is_zero(rest) {
                 return Ok(AtPath::Unused);
             }
             if COPIES.iter().any(|&at| file.bytes(at, 8) == MAGIC.to_le_bytes()) {
@@ -221,6 +227,11 @@ impl StagingFile {
 
     /// Ties the file to another opening, after which `previous` may still be the newest that has begun its epoch.
     pub fn bind(&mut self, id: StagingId, previous: StagingId) -> Result<(), LogError> {
+        // What the buffers hold is in the segments. Another copy of the database may give the same LSNs anew.
+        for buffer in 0..self.header.buffers {
+            self.store(self.buffer_start(buffer), &[0; GROUP_HEADER_BYTES as usize]);
+            self.write_back(self.buffer_start(buffer), GROUP_HEADER_BYTES as usize)?;
+        }
         // A killed process may have left the newer copy in a cache only, and the older one is overwritten now.
         self.write_back(0, STAGING_DATA_START)?;
         self.fence()?;
@@ -290,6 +301,24 @@ impl StagingFile {
             group_at(bytes, self.header.database, epoch).map(|_| epoch)
         };
         (0..self.header.buffers).filter_map(first).max()
+    }
+
+    /// The headers of all valid groups of an epoch, at any aligned place of the buffers: what damage, or an earlier use of the buffer,
+    /// separates from its beginning, too.
+    pub fn headers(&self, epoch: Epoch) -> Vec<GroupHeader> {
+        let magic = GROUP_MAGIC.to_le_bytes();
+        let data = self.bytes(STAGING_DATA_START, self.mapped.len() - STAGING_DATA_START);
+        let places =
+            (0..data.len()).step_by(GROUP_ALIGN as usize).filter(|&at| data[at..].starts_with(&magic));
+        places
+            .filter_map(|at| group_at(&data[at..], self.header.database, epoch))
+            .map(|(header, _)| header)
+            .collect()
+    }
+
+    /// Gives up the lock of the file. Nothing is stored any more.
+    pub fn release(&self) {
+        self.mapped.release();
     }
 
     /// The groups of an epoch that the buffers hold, by LSN. Those of a buffer follow each other in the log: what does not was left

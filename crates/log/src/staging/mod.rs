@@ -19,11 +19,14 @@
 //! that only it releases.
 //!
 //! INV-STG-3: what is valid in the file as the group at an LSN is that group. Its header names database, epoch, segment and offset,
-//! its checksum covers header and payload, and no segment number is ever given twice. So recovery may take any valid group of the
-//! newest epoch from it, whichever lap of a buffer left it there: one that was drained is in its segment, with the same bytes.
+//! its checksum covers header and payload, and a database gives no segment number twice. A copy of the database may: so an opening clears
+//! the buffers before it puts its id into the file, and takes groups only from a file that has the id of their epoch. So recovery
+//! may take any valid group of the newest epoch, whichever lap of a buffer left it there: one that was drained is in its segment, with
+//! the same bytes.
 //!
 //! INV-STG-4: an epoch that stages names its opening's id in its start, and the file has that id, or had it before an opening that
-//! ended before its own epoch began. So an opening knows what may hold acknowledged commits, and refuses to do without it.
+//! ended before its own epoch began, and staged nothing. So an opening knows what may hold acknowledged commits, and refuses to do
+//! without it; and it takes no file for its own that may hold another's.
 //!
 //! # Why the leader copies
 //! The groups' buffers could be in the file, and filling them the staging copy. But then members are acknowledged before their
@@ -39,6 +42,7 @@ pub(crate) use self::file::{AtPath, StagingFile};
 pub use self::summary::{StagingSummary, inspect_staging};
 
 use crate::error::LogError;
+use crate::format::GroupHeader;
 use crate::segments::Segment;
 use crate::stream::watermarks::Tip;
 use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
@@ -128,6 +132,11 @@ impl Staging {
         self.file.is_persistent()
     }
 
+    /// The log has ended: another opening may use the file.
+    pub fn end(&self) {
+        self.file.release();
+    }
+
     pub fn file_bytes(&self) -> u64 {
         self.file.bytes_total()
     }
@@ -156,6 +165,7 @@ impl Staging {
             }
             (appender.buffer, appender.used) = (next, 0);
         }
+        assert!(len <= self.file.header.buffer_bytes, "INV-STG-1: a group fits a buffer");
         let at = self.file.buffer_start(appender.buffer) + appender.used as usize;
         self.file.store(at, what.bytes);
         self.file.write_back(at, what.bytes.len())?;
@@ -199,6 +209,19 @@ impl Staging {
     fn holds(&self, buffer: u32) -> bool {
         let pieces = self.pieces.lock();
         pieces.ready.iter().chain(&pieces.fresh).any(|piece| piece.buffer == buffer)
+    }
+
+    /// Whether a flush finds room without a wait: half of the one buffer, or the next one.
+    pub fn is_roomy(&self) -> bool {
+        let pieces = self.pieces.lock();
+        let all = || pieces.ready.iter().chain(&pieces.fresh);
+        let Some(newest) = all().next_back().map(|piece| piece.buffer) else { return true };
+        if self.file.header.buffers == 1 {
+            let staged: u64 = all().map(|piece| u64::from(piece.len)).sum();
+            return 2 * staged <= u64::from(self.file.header.buffer_bytes);
+        }
+        let next = (newest + 1) % self.file.header.buffers;
+        all().all(|piece| piece.buffer != next)
     }
 
     /// Whether anything is staged that is not in its segment.
@@ -276,12 +299,20 @@ impl Staging {
 pub(crate) struct StagedTail {
     /// By LSN.
     groups: BTreeMap<Lsn, Vec<u8>>,
+    /// Of these, and of valid groups behind bytes that are not.
+    headers: Vec<GroupHeader>,
 }
 
 impl StagedTail {
     pub fn of(file: &StagingFile, epoch: Epoch) -> StagedTail {
         let groups = file.groups(epoch).into_iter();
-        StagedTail { groups: groups.map(|group| (group.start, group.bytes.to_vec())).collect() }
+        let groups = groups.map(|group| (group.start, group.bytes.to_vec())).collect();
+        StagedTail { groups, headers: file.headers(epoch) }
+    }
+
+    /// The headers of all valid groups of the epoch, those behind damage included.
+    pub fn headers(&self) -> &[GroupHeader] {
+        &self.headers
     }
 
     pub fn groups(&self) -> impl Iterator<Item = (Lsn, &Vec<u8>)> {

@@ -290,6 +290,18 @@ impl CommitStream {
         self.wait_drained(csn, || self.durable_csn())
     }
 
+    /// Stages `csn`, unless that may wait for the disk. False if it is not staged.
+    pub fn try_stage(&self, csn: Csn) -> Result<bool, LogError> {
+        let Some(staging) = &self.staging else { return Ok(csn <= self.durable_csn()) };
+        if csn > self.flushed() {
+            if !staging.is_roomy() {
+                return Ok(false);
+            }
+            self.wait_staged(csn)?;
+        }
+        Ok(true)
+    }
+
     /// Returns when `csn` is staged: it survives the process, and a power cut if the memory does. Without staging, when it is durable.
     pub fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
         match &self.scheme {
@@ -335,7 +347,7 @@ impl CommitStream {
     pub fn try_flush(&self) -> Result<bool, LogError> {
         self.shared.check_usable()?;
         match &self.scheme {
-            Scheme::Combined(leader) => leader.try_flush(self),
+            Scheme::Combined(leader) => Ok(leader.try_flush(self)? | self.try_drain()?),
             Scheme::Compared(_) => Ok(false),
         }
     }

@@ -1,6 +1,7 @@
 //! A flush that stages, and the thread that drains ([`crate::staging`] has the steps and the invariants).
 
 use super::groups::Group;
+use super::writer::GroupWriter;
 use super::{CommitStream, stamp};
 use crate::error::LogError;
 use crate::signal::Sleep;
@@ -8,7 +9,7 @@ use crate::staging::{Appender, Staging, ToStage};
 use crate::stats::add;
 use crate::stream::watermarks::Tip;
 use crate::threads::{Dying, RETRY};
-use fulgurite_types::sync::yield_now;
+use fulgurite_types::sync::{MutexGuard, yield_now};
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 
@@ -88,8 +89,11 @@ impl CommitStream {
 
     /// Writes staged groups to their segments, and syncs: all of them, or those in full buffers. False if there were none.
     pub fn drain(&self, full_only: bool) -> Result<bool, LogError> {
+        self.drain_with(self.writer.lock(), full_only)
+    }
+
+    fn drain_with(&self, mut writer: MutexGuard<'_, GroupWriter>, full_only: bool) -> Result<bool, LogError> {
         let Some(staging) = self.staging() else { return Ok(false) };
-        let mut writer = self.writer.lock();
         self.shared.check_not_ended()?;
         let pieces = staging.to_drain(full_only);
         let Some(last) = pieces.last() else { return Ok(false) };
@@ -111,14 +115,34 @@ impl CommitStream {
 
     /// Returns when `reached` says that what was staged up to `csn` was drained far enough.
     pub(super) fn wait_drained(&self, csn: Csn, reached: impl Fn() -> Csn) -> Result<(), LogError> {
+        if reached() >= csn {
+            return Ok(());
+        }
         while reached() < csn {
             self.shared.poison.check()?;
-            if !self.drain(false)? && reached() < csn {
-                self.groups.check_reserved(csn)?;
-                yield_now();
+            match self.drain(false) {
+                // Another thread may have drained it before the log ended.
+                Err(error) if reached() < csn => return Err(error),
+                Ok(false) if reached() < csn => {
+                    self.groups.check_reserved(csn)?;
+                    yield_now();
+                }
+                _ => {}
             }
         }
+        self.shared.serve_completion();
         Ok(())
+    }
+
+    /// Makes what is staged in volatile memory durable, unless another thread drains. True if it wrote something.
+    pub(super) fn try_drain(&self) -> Result<bool, LogError> {
+        if self.is_durable_when_staged() {
+            return Ok(false);
+        }
+        let Some(writer) = self.writer.try_lock() else { return Ok(false) };
+        let drained = self.drain_with(writer, false)?;
+        self.shared.serve_completion();
+        Ok(drained)
     }
 
     /// Drains everything, then ends all writing. No thread stages meanwhile.
@@ -129,6 +153,7 @@ impl CommitStream {
         self.shared.set_ended();
         drop(writer);
         drop(appender);
+        staging.end();
         Ok(())
     }
 }

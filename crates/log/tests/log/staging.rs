@@ -354,3 +354,104 @@ fn lines_are_written_back_once() {
     }
     assert_eq!(env.faults().unneeded_write_backs(), before);
 }
+
+/// A copy of the database, or an older state of it, does not take the file that holds commits of another one.
+#[test]
+fn a_copy_does_not_take_the_file() {
+    for was_closed in [true, false] {
+        let env = SimEnv::new(1);
+        let staged = staging(&env, MemoryMedium::Persistent, 1);
+        let log = create(&env, staged.clone()).unwrap();
+        let (csn, _) = commit(&log, &[1; 300]).unwrap();
+        let mut from = beginning();
+        if was_closed {
+            log.close().unwrap();
+            let end = log.watermarks().written;
+            from = ReplayFrom { epoch: log.epoch(), durable_csn: csn, closed_at: Some(end), ..from };
+        }
+        drop(log);
+        let copied = env.crash(CrashKind::Kill, 1);
+        let (log, ..) = open_with(&env, &from, staged.clone()).unwrap();
+        (0..5u8).for_each(|n| _ = commit(&log, &[n; 300]).unwrap());
+        drop(log);
+        // The copy has its own directory, and is given the file of the original.
+        let file = env.crash(CrashKind::Kill, 2).read_raw(Path::new(STAGING)).unwrap();
+        copied.write_raw(Path::new(STAGING), &file).unwrap();
+        let refused =
+            open_with(&copied, &from, staged.clone()).err().expect("it is another copy's").to_string();
+        assert!(refused.contains("another copy of this database") || refused.contains("has id"), "{refused}");
+        assert_eq!(copied.read_raw(Path::new(STAGING)).unwrap(), file, "it is as it was");
+        let original = env.crash(CrashKind::PowerCut, 3);
+        let (_, report, _) = open_with(&original, &from, staged).unwrap();
+        assert_eq!(report.last_csn, Csn(6));
+    }
+}
+
+/// Damage between staged groups: those behind it say that it was durable.
+#[test]
+fn damage_between_staged_groups_is_named() {
+    let env = SimEnv::new(1);
+    let staged = staging(&env, MemoryMedium::Persistent, 1);
+    let log = create(&env, staged.clone()).unwrap();
+    (0..9u8).for_each(|n| _ = commit(&log, &[n; 300]).unwrap());
+    drop(log);
+    let image = env.crash(CrashKind::PowerCut, 1);
+    let whole = image.read_raw(Path::new(STAGING)).unwrap();
+    let group = (72 + 40 + 300usize).next_multiple_of(8);
+    for damaged in 0..9u64 {
+        let mut bytes = whole.clone();
+        bytes[4096 + damaged as usize * group + 200] ^= 1;
+        let image = image.crash(CrashKind::Kill, damaged);
+        image.write_raw(Path::new(STAGING), &bytes).unwrap();
+        match open_with(&image, &beginning(), staged.clone()) {
+            // Of the last group nothing behind it speaks: it is as if it had been torn.
+            Ok((_, report, _)) => assert_eq!((damaged, report.last_csn), (8, Csn(8))),
+            Err(LogError::Damaged(damage)) => {
+                assert_eq!(damage.csns, Some((Csn(damaged + 1), Csn(8))), "{damage}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The loss is adopted only if there is one: the right file is used, and damage of a log that never staged is damage.
+#[test]
+fn a_loss_is_adopted_only_if_there_is_one() {
+    let env = SimEnv::new(1);
+    let staged = staging(&env, MemoryMedium::Persistent, 1);
+    let adopting = LogOptions { adopt_staging_loss: true, ..staged.clone() };
+    let log = create(&env, staged).unwrap();
+    (0..9u8).for_each(|n| _ = commit(&log, &[n; 300]).unwrap());
+    drop(log);
+    let (_, report, _) = open_with(&env.crash(CrashKind::PowerCut, 1), &beginning(), adopting).unwrap();
+    assert_eq!(report.last_csn, Csn(9));
+
+    let env = SimEnv::new(2);
+    let log = create(&env, options()).unwrap();
+    (0..9u8).for_each(|n| _ = commit(&log, &[n; 300]).unwrap());
+    drop(log);
+    let image = env.crash(CrashKind::PowerCut, 1);
+    let path = crate::support::segment_path(1);
+    let mut bytes = image.read_raw(&path).unwrap();
+    bytes[4096 + 400] ^= 1;
+    image.write_raw(&path, &bytes).unwrap();
+    let adopting = LogOptions { adopt_staging_loss: true, ..options() };
+    assert!(matches!(open_with(&image, &beginning(), adopting), Err(LogError::Damaged(_))));
+}
+
+/// Groups that recovery took are not in the file any more once another opening has it.
+#[test]
+fn an_opening_clears_the_buffers() {
+    let env = SimEnv::new(1);
+    let staged = staging(&env, MemoryMedium::Persistent, 1);
+    let log = create(&env, staged.clone()).unwrap();
+    (0..3u8).for_each(|n| _ = commit(&log, &[n; 300]).unwrap());
+    drop(log);
+    let summary = fulgurite_log::inspect_staging(&*env, Path::new(STAGING)).unwrap();
+    assert_eq!(summary.commits, Some((Csn(1), Csn(3))));
+    let (log, ..) = open_with(&env, &beginning(), staged).unwrap();
+    let again = fulgurite_log::inspect_staging(&*env, Path::new(STAGING)).unwrap();
+    assert_eq!((again.commits, again.database), (None, ID));
+    assert_ne!(again.id, summary.id);
+    drop(log);
+}
