@@ -19,6 +19,7 @@ mod insertion;
 mod leader;
 mod parking;
 mod resting;
+mod staging;
 mod times;
 mod waiting;
 mod world;

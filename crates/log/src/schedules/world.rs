@@ -70,6 +70,9 @@ impl World {
         let sim = SimEnv::new(thread_rng().r#gen());
         sim.faults().fua(one_of(&[true, false]));
         sim.faults().power_safe_cache(options.power_safe_cache);
+        if let Some(staging) = &options.staging {
+            sim.faults().mapped(Some(staging.medium));
+        }
         let watch = Arc::new(Watch::default());
         watch.syncs_beside_writes.store(options.scheme != FlushScheme::Combined, Relaxed);
         let env = YieldingEnv::new(&sim, &watch);
@@ -97,7 +100,7 @@ impl World {
         time: TimeBounds,
     ) -> Option<(Csn, u64)> {
         // Each drawn number is a step of the schedule, so long bodies repeat themselves.
-        let drawn: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes.min(4000)).collect();
+        let drawn: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes.min(64)).collect();
         let body: Vec<u8> = drawn.iter().copied().cycle().take(bytes).collect();
         let reservation = self.log.reserve_at(admission, level, time)?;
         let Numbers { csn, body_lsn, time_ms } = reservation.numbers();
@@ -177,6 +180,18 @@ impl World {
             }
         }
         (frames, last)
+    }
+
+    /// Asserts that what was appended so far reads as it was put, once it is filled.
+    pub fn assert_reads(&self) {
+        let filled = self.log.watermarks().filled;
+        let appended = self.appended.lock().expect("no panic");
+        let known: Vec<_> = appended.values().map(|frame| (frame.body_lsn, frame.body.clone())).collect();
+        drop(appended);
+        for (lsn, body) in known.iter().filter(|(lsn, body)| lsn.advance(body.len() as u32) <= filled) {
+            let read = self.log.read_bytes(*lsn, body.len() as u32).expect("it is in the log");
+            assert!(read == *body, "{lsn} reads as something else");
+        }
     }
 
     /// After all threads ended well: CSNs are dense, and rise with the LSNs of the frames. All frames were written as
