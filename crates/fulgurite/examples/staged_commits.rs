@@ -7,10 +7,9 @@
 //! FILE is on tmpfs or hugetlbfs (volatile), or on a file system in persistent memory. A million rows are loaded first. Each thread then
 //! overwrites rows in no order, one after the other, and waits for the level each time.
 
-use fulgurite::env::MemoryMedium;
+use fulgurite::env::{Clock, Env, MemoryMedium, RealEnv};
 use fulgurite::{Database, Durability, Options, StagingOptions, Table};
 use std::error::Error;
-use std::time::{Duration, Instant};
 
 const ROWS: u64 = 1_000_000;
 
@@ -24,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "staged" => Durability::Staged,
         _ => Durability::Sync,
     };
-    let (threads, seconds) = (threads.parse::<u64>()?, Duration::from_secs_f64(seconds.parse()?));
+    let (threads, ns) = (threads.parse::<u64>()?, (seconds.parse::<f64>()? * 1e9) as u64);
     let value_bytes = rest.first().map_or(Ok(112), |bytes| bytes.parse::<usize>())?;
     let staging = rest.get(1).filter(|path| *path != "-").map(|path| {
         let medium =
@@ -40,11 +39,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let table = db.table("rows")?;
     load(&db, &table, value_bytes)?;
     let before = db.stats();
-    let start = Instant::now();
+    let env = RealEnv::new();
+    let clock = env.clock();
+    let start_ns = clock.monotonic_ns();
     let mut latencies = std::thread::scope(|scope| {
         let run = |thread| {
             let (table, value) = (&table, vec![7u8; value_bytes]);
-            move || overwrite(table, thread, start + seconds, &value)
+            move || overwrite(table, clock, thread, start_ns + ns, &value)
         };
         let running: Vec<_> = (0..threads).map(|thread| scope.spawn(run(thread))).collect();
         running
@@ -53,9 +54,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             .collect::<Result<Vec<_>, _>>()
     })?
     .concat();
-    let elapsed = start.elapsed().as_secs_f64();
+    let elapsed = (clock.monotonic_ns() - start_ns) as f64 / 1e9;
     latencies.sort_unstable();
-    let at = |part: f64| latencies[(latencies.len() as f64 * part) as usize].as_nanos() as f64 / 1e3;
+    let at = |share: f64| latencies[(latencies.len() as f64 * share) as usize] as f64 / 1e3;
     let log = db.stats().log;
     println!(
         "{level:<7} {threads:>3} threads: {:>8.0} commits/s; p10 {:.2}, p50 {:.2}, p99 {:.2}, p99.9 {:.2}, longest {:.0} us; {} stagings, {} drains, {} waits for a \
@@ -65,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         at(0.5),
         at(0.99),
         at(0.999),
-        latencies[latencies.len() - 1].as_nanos() as f64 / 1e3,
+        latencies[latencies.len() - 1] as f64 / 1e3,
         log.stagings - before.log.stagings,
         log.drains - before.log.drains,
         log.staging_waits - before.log.staging_waits,
@@ -92,16 +93,22 @@ fn load(db: &Database, table: &Table, value_bytes: usize) -> fulgurite::Result<(
     db.checkpoint().map(|_| ())
 }
 
-fn overwrite(table: &Table, thread: u64, end: Instant, value: &[u8]) -> fulgurite::Result<Vec<Duration>> {
+fn overwrite(
+    table: &Table,
+    clock: &dyn Clock,
+    thread: u64,
+    end_ns: u64,
+    value: &[u8],
+) -> fulgurite::Result<Vec<u64>> {
     let mut latencies = Vec::with_capacity(1 << 22);
     let mut n = thread.wrapping_mul(0x1234_5678_9ABC);
-    let mut now = Instant::now();
-    while now < end {
+    let mut now_ns = clock.monotonic_ns();
+    while now_ns < end_ns {
         n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         table.put(key((n >> 33) % ROWS), value)?;
-        let then = Instant::now();
-        latencies.push(then - now);
-        now = then;
+        let then_ns = clock.monotonic_ns();
+        latencies.push(then_ns - now_ns);
+        now_ns = then_ns;
     }
     Ok(latencies)
 }

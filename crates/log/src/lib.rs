@@ -66,7 +66,7 @@
 //!   begins with zeros or with the start of the bulk stream (`segments/make.rs`).
 //! - INV-LOG-23: no thread waits for the write of a record that is longer than the largest segment, but the one that
 //!   appends it, or another that appends one, or that closes the log (`bulk_stream/long_record.rs`).
-//! - INV-STG-1 to 4: what is staged, when its memory is used again, what recovery takes from it, and when an opening needs it
+//! - INV-STG-1 to 4: the staged commits, when its memory is used again, what recovery takes from it, and when an opening needs it
 //!   (`staging/mod.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 

@@ -12,13 +12,16 @@ use std::time::Duration;
 pub(crate) const RETRY: Duration = Duration::from_millis(200);
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(3);
 
+/// What a thread runs.
+type Body = fn(&Arc<CommitStream>);
+
 /// Starts the threads, if the options ask for them.
 pub(crate) fn start(stream: &Arc<CommitStream>) -> Result<Vec<Box<dyn Joiner>>, LogError> {
     let shared = &stream.shared;
     if !shared.options.background || shared.options.read_only {
         return Ok(Vec::new());
     }
-    let spawn = |name: &str, body: fn(&Arc<CommitStream>)| {
+    let spawn = |name: &str, body: Body| {
         let stream = Arc::clone(stream);
         shared.env.spawn(name, Box::new(move || body(&stream)))
     };
@@ -27,7 +30,7 @@ pub(crate) fn start(stream: &Arc<CommitStream>) -> Result<Vec<Box<dyn Joiner>>, 
         path: stream.segments.dir().path().to_owned(),
         source,
     };
-    let mut bodies: Vec<(&str, fn(&Arc<CommitStream>))> =
+    let mut bodies: Vec<(&str, Body)> =
         vec![("fulgurite-log", flusher::run), ("fulgurite-segs", supply::run)];
     if stream.staging().is_some() {
         bodies.push(("fulgurite-drain", stage::run));

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Action::Status { file, json } => status(file, *json),
         Action::Drain { dir, json } => {
             if options().staging.is_none() {
-                return Err(Failure::usage("--staging has to name the file that is drained"));
+                return Err(Failure::usage("--staging has to name the file"));
             }
             with_database(dir, Missing::Refuse, |db| report(db, *json, "the log holds all commits up to"))
         }

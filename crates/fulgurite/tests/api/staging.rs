@@ -102,7 +102,7 @@ fn volatile_memory_loses_what_was_only_staged_and_says_so() {
     assert_eq!(rows(&open(&cut, common::options()).unwrap()), left);
 }
 
-/// Values in the log and in chunks, while their commits are staged, and after they are drained; by a read-only opening, too.
+/// Values in the log and in chunks, while their commits are staged, and after they are synced; by a read-only opening, too.
 #[test]
 fn values_are_read_wherever_they_are() {
     let env = SimEnv::new(5);
@@ -185,7 +185,7 @@ fn a_closed_database_leaves_its_file_to_the_next() {
     assert_eq!(Database::inspect_staging(&staging.path).unwrap().buffers, 2);
 }
 
-/// Commits of all levels, while buffers fill up and are drained by threads.
+/// Commits of all levels, while buffers fill up and are synced by threads.
 #[test]
 fn threads_of_all_levels_share_buffers() {
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };

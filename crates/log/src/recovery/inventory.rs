@@ -239,7 +239,7 @@ fn first_group(peek: &[u8], number: u32, database: DatabaseId) -> First {
 }
 
 impl Inventory {
-    /// Shows staged groups in what is read of their segments. Those of segments that are gone were drained long ago, or the walk
+    /// Shows staged groups in reads of their segments. Those of segments that are gone were synced long ago, or the walk
     /// misses the segment.
     pub fn stage(&mut self, tail: &StagedTail) {
         for (start, bytes) in tail.groups() {

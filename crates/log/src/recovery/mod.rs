@@ -14,6 +14,7 @@ pub(crate) use harden::holds_something;
 pub(crate) use staged::{Need, prepare};
 
 use self::chain::Chain;
+use self::inventory::Inventory;
 use self::walk::Walked;
 use crate::error::LogError;
 use crate::format::{ChunkRef, EpochStart, FrameHeader};
@@ -46,7 +47,7 @@ pub(crate) struct Opened {
     pub index: ReplayIndex,
     /// The staging file, bound to this opening.
     pub staging: Option<StagingFile>,
-    /// In a read-only log: what is staged.
+    /// In a read-only log: the staged commits.
     pub staged_tail: Option<StagedTail>,
 }
 
@@ -139,6 +140,28 @@ pub struct RecoveryReport {
     pub elapsed_ns: u64,
 }
 
+/// Judges the end of the log, and how much of it is proven. A durable mark may speak of staged bytes, which are in no segment, or not
+/// synced there.
+fn judge(
+    inventory: &Inventory,
+    chain: &Chain,
+    walked: &mut Walked,
+    from: &ReplayFrom,
+    need: Need,
+    staged: Option<&StagedTail>,
+    options: &LogOptions,
+) -> Result<(), LogError> {
+    let adopts_loss = need != Need::Nothing && options.adopt_staging_loss;
+    let witnesses = staged.map_or(&[][..], StagedTail::headers);
+    tail::judge(inventory, chain, walked, from, witnesses, adopts_loss)?;
+    let unproven = match staged {
+        Some(tail) => tail.first(),
+        None => adopts_loss.then(|| Lsn::new(chain.newest().start_segment, 0)),
+    };
+    walked.proven = unproven.map_or(walked.proven, |unproven| walked.proven.min(unproven));
+    Ok(())
+}
+
 /// The report on what was found, if all of it is durable.
 fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
     RecoveryReport {
@@ -181,10 +204,8 @@ pub(crate) fn recover(
 ) -> Result<(Opened, RecoveryReport), LogError> {
     let started = env.clock().monotonic_ns();
     if from.up_to.is_some_and(|up_to| up_to < from.csn) {
-        return Err(LogError::Usage(format!(
-            "the log cannot be cut before its checkpoint at commit {}",
-            from.csn
-        )));
+        let what = format!("the log cannot be cut before its checkpoint at commit {}", from.csn);
+        return Err(LogError::Usage(what));
     }
     let mut inventory = inventory::take(dir, database, options.open_options())?;
     let mut chain = chain::read(&inventory, from)?;
@@ -198,18 +219,9 @@ pub(crate) fn recover(
         inventory.stage(tail);
     }
     let mut walked = walk::walk(&inventory, &chain, from, sink)?;
-    let is_lost = need != staged::Need::Nothing && staged_tail.is_none();
     if closed.is_none() {
-        let witnesses = staged_tail.as_ref().map_or(&[][..], StagedTail::headers);
-        let adopts = need != staged::Need::Nothing && options.adopt_staging_loss;
-        tail::judge(&inventory, &chain, &walked, from, witnesses, adopts)?;
+        judge(&inventory, &chain, &mut walked, from, need, staged_tail.as_ref(), options)?;
     }
-    // A durable mark may speak of what was staged, and is in no segment, or not synced there.
-    let unproven = match &staged_tail {
-        Some(tail) => tail.first(),
-        None => is_lost.then(|| Lsn::new(chain.newest().start_segment, 0)),
-    };
-    walked.proven = unproven.map_or(walked.proven, |unproven| walked.proven.min(unproven));
     let mut report = found(&chain, &walked);
     if options.read_only {
         if closed.is_none() {

@@ -1,7 +1,7 @@
 //! The staging file: a header, then buffers of equal length, each a sequence of groups as they will be in their segments.
 //!
-//! A group's header names database, epoch, segment and offset, and no LSN is ever given twice: what is valid as the group at an
-//! LSN is that group, whichever lap of the buffer it is from. `docs/format/staging.md` has the bytes.
+//! A group's header names database, epoch, segment and offset, and no LSN is ever given twice: a valid group is the one of its
+//! LSN, whichever lap of the buffer it is from. `docs/format/staging.md` has the bytes.
 
 use crate::error::LogError;
 use crate::format::{
@@ -159,7 +159,7 @@ impl StagingFile {
         Ok(file)
     }
 
-    /// Opens what is at a path.
+    /// Opens the file at a path.
     ///
     /// # Errors
     /// [`LogError::Staging`] if it is something else than a staging file, [`LogError::Damaged`] if its header was one.
@@ -308,9 +308,9 @@ impl StagingFile {
     pub fn headers(&self, epoch: Epoch) -> Vec<GroupHeader> {
         let magic = GROUP_MAGIC.to_le_bytes();
         let data = self.bytes(STAGING_DATA_START, self.mapped.len() - STAGING_DATA_START);
-        let places =
+        let aligned =
             (0..data.len()).step_by(GROUP_ALIGN as usize).filter(|&at| data[at..].starts_with(&magic));
-        places
+        aligned
             .filter_map(|at| group_at(&data[at..], self.header.database, epoch))
             .map(|(header, _)| header)
             .collect()

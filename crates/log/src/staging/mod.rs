@@ -1,5 +1,5 @@
 //! Staging: groups of the commit stream are copied to a file in memory that survives, and are acknowledged then. They are written to
-//! their segments later, many with one write and one sync: the file is *drained*. The idea is Song, Lee and Lee's, *Boosting WiscKey
+//! their segments later, many with one write and one sync: that is a *drain*. The idea is Song, Lee and Lee's, *Boosting WiscKey
 //! Key-Value Store Using NVDIMM-N* (2022): a buffer in such memory in front of the value log, or two, of which one is written while
 //! the other fills up.
 //!
@@ -18,10 +18,10 @@
 //! appends, the holder of the appender's lock. A reader copies under the lock of the pieces; the thread that drains reads pieces
 //! that only it releases.
 //!
-//! INV-STG-3: what is valid in the file as the group at an LSN is that group. Its header names database, epoch, segment and offset,
+//! INV-STG-3: a valid group in the file is the one of its LSN. Its header names database, epoch, segment and offset,
 //! its checksum covers header and payload, and a database gives no segment number twice. A copy of the database may: so an opening clears
 //! the buffers before it puts its id into the file, and takes groups only from a file that has the id of their epoch. So recovery
-//! may take any valid group of the newest epoch, whichever lap of a buffer left it there: one that was drained is in its segment, with
+//! may take any valid group of the newest epoch, whichever lap of a buffer left it there: one that was synced is in its segment, with
 //! the same bytes.
 //!
 //! INV-STG-4: an epoch that stages names its opening's id in its start, and the file has that id, or had it before an opening that
@@ -93,7 +93,7 @@ pub(crate) struct ToStage<'a> {
 }
 
 struct Pieces {
-    /// In log order, and all of them raised: they may be drained.
+    /// In log order, and all of them raised: they may be synced.
     ready: VecDeque<Piece>,
     /// Those after them, which can be read.
     fresh: Vec<Piece>,
@@ -113,7 +113,7 @@ pub(crate) struct Staging {
     appender: Mutex<Appender>,
     pieces: Mutex<Pieces>,
     /// Up to here everything is in its segment.
-    drained: AtomicU64,
+    synced: AtomicU64,
 }
 
 impl Staging {
@@ -123,11 +123,11 @@ impl Staging {
             file,
             appender: Mutex::new(Appender { buffer: 0, used: 0, stored: Vec::new() }),
             pieces: Mutex::new(Pieces { ready: VecDeque::new(), fresh: Vec::new() }),
-            drained: AtomicU64::new(from.0),
+            synced: AtomicU64::new(from.0),
         }
     }
 
-    /// Whether what is staged survives a power cut.
+    /// Whether the staged commits survives a power cut.
     pub fn is_persistent(&self) -> bool {
         self.file.is_persistent()
     }
@@ -148,7 +148,7 @@ impl Staging {
         self.appender.lock()
     }
 
-    /// Stores bytes in the current buffer, or in the next one. False if neither has room before something is drained. `filled` is
+    /// Stores bytes in the current buffer, or in the next one. False if neither has room before something is synced. `filled` is
     /// set if a buffer was left.
     pub fn store(
         &self,
@@ -190,7 +190,7 @@ impl Staging {
         Ok(())
     }
 
-    /// What was published may be drained: `written` has passed it.
+    /// What was published may be synced: `written` has passed it.
     pub fn make_ready(&self) {
         let mut pieces = self.pieces.lock();
         let Pieces { ready, fresh } = &mut *pieces;
@@ -230,7 +230,7 @@ impl Staging {
         !pieces.ready.is_empty() || !pieces.fresh.is_empty()
     }
 
-    /// Whether a buffer is full that can be drained: the pieces are in more than one.
+    /// Whether a buffer is full that can be synced: the pieces are in more than one.
     pub fn has_full_buffer(&self) -> bool {
         let pieces = self.pieces.lock();
         let newest = pieces.fresh.last().or(pieces.ready.back()).map(|piece| piece.buffer);
@@ -252,18 +252,18 @@ impl Staging {
         pieces.ready.iter().take_while(|piece| !full_only || Some(piece.buffer) != newest).cloned().collect()
     }
 
-    /// The bytes of a piece that the caller, who drains, has not released.
+    /// The bytes of a piece that the caller, the thread that drains, has not released.
     pub fn bytes(&self, piece: &Piece) -> &[u8] {
         self.file.bytes(piece.at, piece.len as usize)
     }
 
     /// Forgets pieces that [`Staging::to_drain`] returned: their bytes are synced in their segments.
-    pub fn release(&self, drained: &[Piece]) {
-        let Some(last) = drained.last() else { return };
+    pub fn release(&self, synced: &[Piece]) {
+        let Some(last) = synced.last() else { return };
         let mut pieces = self.pieces.lock();
-        for piece in drained {
+        for piece in synced {
             let first = pieces.ready.front_mut().expect("INV-STG-2: one thread drains");
-            assert!(first.at == piece.at && first.len >= piece.len, "INV-STG-2: pieces are drained in order");
+            assert!(first.at == piece.at && first.len >= piece.len, "INV-STG-2: pieces are synced in order");
             if first.len == piece.len {
                 pieces.ready.pop_front();
             } else {
@@ -272,14 +272,14 @@ impl Staging {
                 first.len -= piece.len;
             }
         }
-        self.drained.store(last.tip.lsn.0, Release);
+        self.synced.store(last.tip.lsn.0, Release);
     }
 
     // Reading.
 
     /// Copies `lsn..lsn + len`, if it is staged; otherwise it is in its segment, or in a group in memory.
     pub fn read(&self, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
-        if lsn.0 < self.drained.load(Acquire) {
+        if lsn.0 < self.synced.load(Acquire) {
             return None;
         }
         let pieces = self.pieces.lock();

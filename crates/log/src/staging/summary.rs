@@ -23,7 +23,7 @@ pub struct StagingSummary {
     pub medium: MemoryMedium,
     /// The newest epoch of which it holds commits.
     pub epoch: Option<Epoch>,
-    /// The first and the last commit of that epoch that it holds. Those that were drained, and not overwritten yet, are among them.
+    /// The first and the last commit of that epoch that it holds. Those that were synced, and not overwritten yet, are among them.
     pub commits: Option<(Csn, Csn)>,
     /// The bytes of the groups of that epoch.
     pub bytes: u64,

@@ -110,7 +110,7 @@ impl CommitStream {
         self.staging().is_some_and(Staging::holds_any)
     }
 
-    /// Once the stream is idle: flushes commits that no thread requested, then writes one mark group, then drains what is staged. A
+    /// Once the stream is idle: flushes commits that no thread requested, then writes one mark group, then drains the staged commits. A
     /// mark group adds no CSN, so none causes another. It is written only if no group waits to be written.
     fn idle_mark(self: &Arc<Self>) -> Result<bool, LogError> {
         let leftover = !self.groups.is_idle();

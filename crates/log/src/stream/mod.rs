@@ -31,7 +31,7 @@
 //!
 //! 0. the line of admission (`groups/credit.rs`): the first in line makes segments and causes flushes until it has its
 //!    credit. Leadership comes next: it is a flag, not a lock, and its holder takes the writer;
-//!    With staging, a leader holds the right to append to its buffers while it does what is said of the writer, and takes the
+//!    With staging, a leader holds the right to append to its buffers while it does all that is said of the writer, and takes the
 //!    writer only if all buffers are full;
 //! 1. the writer: one thread writes at a time. A leader holds it while it takes groups, writes them, raises the
 //!    watermarks, tells the observer and releases the groups; a thread that drains staging buffers while it does that;
@@ -99,7 +99,7 @@ pub(crate) struct CommitStream {
     scheme: Scheme,
     writer: Mutex<GroupWriter>,
     staging: Option<Staging>,
-    /// What is staged and in no segment, of a log that was opened read-only.
+    /// The staged commits and in no segment, of a log that was opened read-only.
     staged_tail: Option<StagedTail>,
     /// Deferred commits write it; the fields beside it are read by every commit.
     requests: CachePadded<Requests>,
@@ -287,7 +287,7 @@ impl CommitStream {
             Scheme::Compared(scheme) => scheme.wait(self, csn)?,
         }
         // What was staged in volatile memory.
-        self.wait_drained(csn, || self.durable_csn())
+        self.wait_for_drain(csn, || self.durable_csn())
     }
 
     /// Stages `csn`, unless that may wait for the disk. False if it is not staged.
@@ -320,7 +320,7 @@ impl CommitStream {
     pub fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
         if self.staging.is_some() {
             self.wait_staged(csn)?;
-            return self.wait_drained(csn, || self.progress.synced_csn());
+            return self.wait_for_drain(csn, || self.progress.synced_csn());
         }
         while self.progress.synced_csn() < csn {
             self.shared.poison.check()?;

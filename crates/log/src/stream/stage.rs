@@ -55,7 +55,7 @@ impl CommitStream {
         self.staging.as_ref()
     }
 
-    /// Whether acknowledged commits of the highest level are staged: what is staged is durable.
+    /// Whether acknowledged commits of the highest level are staged: staging makes them durable.
     fn is_durable_when_staged(&self) -> bool {
         self.staging().is_none_or(Staging::is_persistent)
     }
@@ -113,15 +113,15 @@ impl CommitStream {
         Ok(true)
     }
 
-    /// Returns when `reached` says that what was staged up to `csn` was drained far enough.
-    pub(super) fn wait_drained(&self, csn: Csn, reached: impl Fn() -> Csn) -> Result<(), LogError> {
+    /// Returns when `reached` says that what was staged up to `csn` was synced far enough.
+    pub(super) fn wait_for_drain(&self, csn: Csn, reached: impl Fn() -> Csn) -> Result<(), LogError> {
         if reached() >= csn {
             return Ok(());
         }
         while reached() < csn {
             self.shared.poison.check()?;
             match self.drain(false) {
-                // Another thread may have drained it before the log ended.
+                // Another thread may have synced it before the log ended.
                 Err(error) if reached() < csn => return Err(error),
                 Ok(false) if reached() < csn => {
                     self.groups.check_reserved(csn)?;
@@ -134,15 +134,15 @@ impl CommitStream {
         Ok(())
     }
 
-    /// Makes what is staged in volatile memory durable, unless another thread drains. True if it wrote something.
+    /// Makes the staged commits in volatile memory durable, unless another thread drains. True if it wrote something.
     pub(super) fn try_drain(&self) -> Result<bool, LogError> {
         if self.is_durable_when_staged() {
             return Ok(false);
         }
         let Some(writer) = self.writer.try_lock() else { return Ok(false) };
-        let drained = self.drain_with(writer, false)?;
+        let synced = self.drain_with(writer, false)?;
         self.shared.serve_completion();
-        Ok(drained)
+        Ok(synced)
     }
 
     /// Drains everything, then ends all writing. No thread stages meanwhile.

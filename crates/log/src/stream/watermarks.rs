@@ -9,7 +9,7 @@
 //! or a flush of the device began after that write had completed, or the operator asserted that the device's cache
 //! survives a power cut. The callers of [`Progress::raise_durable`] and [`Progress::raise_synced`] vouch for the write
 //! and the flush; the order is asserted at each raise. All bytes become durable by a write to their segment, or are staged first
-//! (`staging/mod.rs`), so that assertion is stricter: `durable <= written`. What is staged counts as written: it has left the groups.
+//! (`staging/mod.rs`), so that assertion is stricter: `durable <= written`. The staged commits counts as written: it has left the groups.
 //!
 //! `reserved` and `filled` are how far the groups have come (`groups/queue.rs`), and nothing is written that is not
 //! filled. The others belong to [`Progress`]. One thread at a time raises each: `written` the holder of the writer's

@@ -58,7 +58,7 @@ fn beginning() -> ReplayFrom {
     ReplayFrom::beginning()
 }
 
-/// Staged commits need no operation of the disk. `synced` follows when they are drained.
+/// Staged commits need no operation of the disk. `synced` follows when they are synced.
 #[test]
 fn a_staged_commit_touches_no_file() {
     let env = SimEnv::new(1);
@@ -77,32 +77,32 @@ fn a_staged_commit_touches_no_file() {
     assert!(env.faults().sync_count() > syncs);
 }
 
-/// What is staged is read from memory, by LSN and by the feed, and from its segment after it was drained.
+/// Staged commits are read from memory, by LSN and by the feed, and from its segment after it was synced.
 #[test]
 fn what_is_staged_can_be_read() {
     for seed in 0..6 {
         let env = SimEnv::new(seed);
         let log = create(&env, staging(&env, MemoryMedium::Persistent, seed)).unwrap();
         let mut reader = log.reader(Csn::ZERO).unwrap();
-        let mut places = Vec::new();
+        let mut lsns = Vec::new();
         for n in 0..60u8 {
             let body = vec![n; 10 + 50 * usize::from(n)];
             let (csn, lsn) = commit(&log, &body).unwrap();
             let frame = reader.next().unwrap().expect("it is durable");
             assert_eq!((frame.header.csn, &frame.body, frame.body_lsn), (csn, &body, lsn));
-            places.push((lsn, body));
-            for (lsn, body) in &places {
+            lsns.push((lsn, body));
+            for (lsn, body) in &lsns {
                 assert_eq!(&log.read_bytes(*lsn, body.len() as u32).unwrap(), body);
             }
             if n % 7 == 0 {
                 while log.maintain().unwrap() {}
             }
         }
-        // A mark group first, then what is staged with it.
+        // A mark group first, then the staged commits with it.
         idle(&env, &log);
         idle(&env, &log);
         assert_eq!((log.synced_csn(), log.stats().staged_bytes), (Csn(60), 0), "an idle log drains");
-        for (lsn, body) in &places {
+        for (lsn, body) in &lsns {
             assert_eq!(&log.read_bytes(*lsn, body.len() as u32).unwrap(), body);
         }
     }
@@ -286,7 +286,7 @@ fn damage_of_staged_commits_is_named() {
     assert_eq!(report.last_csn, Csn(0));
 }
 
-/// A read-only opening reads what is staged, and writes nothing, to the file neither.
+/// A read-only opening reads the staged commits, and writes nothing, to the file neither.
 #[test]
 fn a_read_only_opening_reads_the_tail() {
     for kind in [CrashKind::Kill, CrashKind::PowerCut] {
