@@ -162,19 +162,19 @@ impl Stage<'_> {
     /// Stages groups in their order, and raises the watermarks.
     fn all(&mut self, groups: &[Group]) -> Result<(), LogError> {
         let mut raised = 0;
-        let mut after = self.stream.progress.last_staged();
+        let mut after = None;
         for (nth, group) in groups.iter().enumerate() {
             let shared = &self.stream.shared;
             if let Some(left) = &group.left {
                 let record = stamp::end_record(shared, group, left, self.mark);
-                let (sequence, tip) = after;
+                let (sequence, tip) = after.unwrap_or_else(|| self.stream.progress.last_staged());
                 let (segment, offset) = (&left.segment, left.offset);
                 let end = ToStage { segment, offset, bytes: &record, ends_segment: true, sequence, tip };
                 raised = self.one(&end, groups, raised, nth)?;
             }
             stamp::stamp(shared, group, self.mark);
             let tip = Tip { csn: group.last_csn(), lsn: group.end() };
-            after = (group.sequence, tip);
+            after = Some((group.sequence, tip));
             let whole = ToStage {
                 segment: &group.segment,
                 offset: group.offset,
