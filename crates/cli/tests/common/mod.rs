@@ -28,7 +28,10 @@ impl Sandbox {
 
     /// A directory on tmpfs; `None` if there is none.
     pub fn in_memory() -> Option<Sandbox> {
-        Some(Sandbox { dir: tempfile::tempdir_in("/dev/shm").ok()? })
+        use fulgurite::env::{Env, RealEnv};
+        let dir = tempfile::tempdir_in("/dev/shm").ok()?;
+        let device = RealEnv::new().disk().device(dir.path()).ok()?;
+        (device.file_system == "tmpfs").then_some(Sandbox { dir })
     }
 
     pub fn path(&self) -> &Path {

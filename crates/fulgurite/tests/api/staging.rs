@@ -2,7 +2,7 @@
 
 use crate::common;
 use fulgurite::env::sim::{CrashKind, SimEnv};
-use fulgurite::env::{Env, MemoryMedium, OpenOptions};
+use fulgurite::env::{Env, MemoryMedium, OpenOptions, RealEnv};
 use fulgurite::{Database, Durability, Error, Options, StagingOptions, Table};
 use std::sync::Arc;
 
@@ -165,10 +165,17 @@ fn what_cannot_be_staged_is_refused() {
     );
 }
 
+/// A directory on tmpfs; `None` if there is none.
+fn in_memory() -> Option<tempfile::TempDir> {
+    let dir = tempfile::tempdir_in("/dev/shm").ok()?;
+    let device = RealEnv::new().disk().device(dir.path()).ok()?;
+    (device.file_system == "tmpfs").then_some(dir)
+}
+
 /// A closed database gives the file up, although a handle to it still lives.
 #[test]
 fn a_closed_database_leaves_its_file_to_the_next() {
-    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let Some(memory) = in_memory() else { return };
     let dir = tempfile::tempdir().unwrap();
     let staging = StagingOptions::new(memory.path().join("staging"), MemoryMedium::Volatile);
     let options = || Options { staging: Some(staging.clone()), ..Options::default() };
@@ -188,7 +195,7 @@ fn a_closed_database_leaves_its_file_to_the_next() {
 /// Commits of all levels, while buffers fill up and are synced by threads.
 #[test]
 fn threads_of_all_levels_share_buffers() {
-    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    let Some(memory) = in_memory() else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut staging = StagingOptions::new(memory.path().join("staging"), MemoryMedium::Volatile);
     staging.buffer_bytes = 512 << 10;
