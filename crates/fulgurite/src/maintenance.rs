@@ -534,6 +534,9 @@ impl Engine {
         self.merger.end();
         self.pipeline.begin_close();
         let closed = self.log.close().or_error().and_then(|()| self.checkpointer.lock().note_clean_close());
+        if let Err(error) = self.log.release_staging(closed.is_ok()) {
+            tracing::warn!(%error, "the staging file was not given up");
+        }
         self.files.unlock();
         // Runs callbacks, which may open the database again.
         self.pipeline.fail_tickets("the database was closed before the commit was known to be durable");

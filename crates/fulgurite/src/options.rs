@@ -89,7 +89,7 @@ pub struct Options {
     ///
     /// Until the database is closed the file holds commits that may be nowhere else: opening it after a crash without the file, or with
     /// another one, fails and says which. After a clean close the file is not needed: the database may be opened without staging, or with
-    /// another file, one that does not exist or that it used last. Any other is refused, for it may be a copy's of this database: remove
+    /// another file: one that does not exist, that it used last, or that a clean close left free. Any other is refused, for it may be a copy's of this database: remove
     /// it if nothing needs it. Default `None`.
     pub staging: Option<StagingOptions>,
     /// Open the database without the staging file that it needs: the commits that were only there are lost, and those before

@@ -289,6 +289,11 @@ impl BulkStream {
         self.required.fetch_max(mark.0, SeqCst);
     }
 
+    /// Whether [`BulkStream::sync_required`] has anything to sync.
+    pub fn needs_sync(&self) -> bool {
+        !self.is_synced(BulkPosition(self.required.load(SeqCst)))
+    }
+
     /// INV-LOG-16. The thread that writes the commit stream calls it after it took groups and before it writes them. A
     /// committer raises `required` before it fills its frame, and this thread saw the groups filled, so it sees the
     /// positions of all their frames. All later commits wait for this sync: INV-LOG-17 bounds how many bytes it writes.

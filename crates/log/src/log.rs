@@ -352,6 +352,16 @@ impl Log {
         self.stream.staging().map(|staging| (staging.file_bytes(), staging.is_persistent()))
     }
 
+    /// After the close, or a failed one: gives up the staging file. `is_noted`: the close is on record where [`ReplayFrom::closed_at`] is
+    /// kept, so any opening of the database may take the file.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]: the next opening has to be given this file, or another.
+    pub fn release_staging(&self, is_noted: bool) -> Result<(), LogError> {
+        self.shared.check_process()?;
+        self.stream.release_staging(is_noted)
+    }
+
     /// In a child of the process that opened the log: closes its part of what locks the staging file.
     pub fn leave_to_the_parent(&self) {
         if let Some(staging) = self.stream.staging() {

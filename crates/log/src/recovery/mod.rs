@@ -151,7 +151,8 @@ fn judge(
     staged: Option<&StagedTail>,
     options: &LogOptions,
 ) -> Result<(), LogError> {
-    let adopts_loss = need != Need::Nothing && options.adopt_staging_loss;
+    let is_staged = |tail: &StagedTail| tail.first().is_none_or(|first| first <= walked.end);
+    let adopts_loss = need != Need::Nothing && options.adopt_staging_loss && staged.is_none_or(is_staged);
     let witnesses = staged.map_or(&[][..], StagedTail::headers);
     tail::judge(inventory, chain, walked, from, witnesses, adopts_loss)?;
     let unproven = match staged {
@@ -253,6 +254,7 @@ pub(crate) fn recover(
         staging: staging.as_ref().map(|file| file.header.id),
     };
     let begun = begin_epoch(dir.clone(), database, options, inventory.next_number()?, reserve, &start)?;
+    staging.as_ref().map_or(Ok(()), StagingFile::clear)?;
     report.epoch = start.epoch;
     report.last_csn = last_csn;
     report.proven_csn = last_csn;

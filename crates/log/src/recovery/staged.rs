@@ -119,7 +119,10 @@ pub(crate) fn prepare(
         }
         AtPath::File(file) => file,
     };
-    if file.header.database != database || !chain.is_some_and(|chain| owns(&file, chain, last)) {
+    // A creation that was cut off left one that nothing was staged in.
+    let is_new = chain.is_none() && file.header.previous == previous && file.newest_epoch().is_none();
+    let may_take = file.is_free() || is_new || chain.is_some_and(|chain| owns(&file, chain, last));
+    if file.header.database != database || !may_take {
         return Err(in_use(&file, staging, database));
     }
     file.check_medium(staging.medium)?;

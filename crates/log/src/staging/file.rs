@@ -167,6 +167,12 @@ impl StagingFile {
         let mapped = match env.disk().open_mapped(path, how) {
             Ok(mapped) => mapped,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(AtPath::Nothing),
+            // Its creation was cut off before it had a length.
+            Err(_)
+                if env.disk().open(path, OpenOptions::Read).is_ok_and(|file| file.len().ok() == Some(0)) =>
+            {
+                return Ok(AtPath::Unused);
+            }
             Err(source) => return Err(LogError::io("open the staging file", path, source)),
         };
         let file = StagingFile {
@@ -227,16 +233,39 @@ impl StagingFile {
 
     /// Ties the file to another opening, after which `previous` may still be the newest that has begun its epoch.
     pub fn bind(&mut self, id: StagingId, previous: StagingId) -> Result<(), LogError> {
-        // What the buffers hold is in the segments. Another copy of the database may give the same LSNs anew.
-        for buffer in 0..self.header.buffers {
-            self.store(self.buffer_start(buffer), &[0; GROUP_HEADER_BYTES as usize]);
-            self.write_back(self.buffer_start(buffer), GROUP_HEADER_BYTES as usize)?;
-        }
         // A killed process may have left the newer copy in a cache only, and the older one is overwritten now.
         self.write_back(0, STAGING_DATA_START)?;
         self.fence()?;
         self.header = StagingHeader { sequence: self.header.sequence + 1, id, previous, ..self.header };
         self.store_header(COPIES[(self.header.sequence - 1) as usize % 2])
+    }
+
+    /// Takes the first group from each buffer, and so all of them: they are in the segments, and a later epoch has begun, or the log was
+    /// closed.
+    pub fn clear(&self) -> Result<(), LogError> {
+        for buffer in 0..self.header.buffers {
+            self.store(self.buffer_start(buffer), &[0; GROUP_HEADER_BYTES as usize]);
+            self.write_back(self.buffer_start(buffer), GROUP_HEADER_BYTES as usize)?;
+        }
+        self.fence()
+    }
+
+    /// Leaves the file to any opening of this database: it was closed.
+    pub fn free(&self) -> Result<(), LogError> {
+        self.clear()?;
+        let mut header = StagingHeader { sequence: self.header.sequence + 1, ..self.header };
+        (header.id, header.previous) = (StagingId::default(), StagingId::default());
+        self.write_back(0, STAGING_DATA_START)?;
+        self.fence()?;
+        let at = COPIES[(header.sequence - 1) as usize % 2];
+        self.store(at, &header.encode());
+        self.write_back(at, HEADER_BYTES)?;
+        self.fence()
+    }
+
+    /// Whether no opening uses it.
+    pub fn is_free(&self) -> bool {
+        (self.header.id, self.header.previous) == Default::default() && self.newest_epoch().is_none()
     }
 
     fn store_header(&self, at: usize) -> Result<(), LogError> {

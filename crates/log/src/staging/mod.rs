@@ -20,7 +20,7 @@
 //!
 //! INV-STG-3: a valid group in the file is the one of its LSN. Its header names database, epoch, segment and offset,
 //! its checksum covers header and payload, and a database gives no segment number twice. A copy of the database may: so an opening clears
-//! the buffers before it puts its id into the file, and takes groups only from a file that has the id of their epoch. So recovery
+//! the buffers once its epoch has begun, and takes groups only from a file that has the id of their epoch. So recovery
 //! may take any valid group of the newest epoch, whichever lap of a buffer left it there: one that was synced is in its segment, with
 //! the same bytes.
 //!
@@ -132,6 +132,11 @@ impl Staging {
         self.file.is_persistent()
     }
 
+    /// Leaves the file to any opening of the database, which was closed, with all of it in the segments.
+    pub fn free(&self) -> Result<(), LogError> {
+        self.file.free()
+    }
+
     /// The log has ended: another opening may use the file.
     pub fn end(&self) {
         self.file.release();
@@ -211,17 +216,11 @@ impl Staging {
         pieces.ready.iter().chain(&pieces.fresh).any(|piece| piece.buffer == buffer)
     }
 
-    /// Whether a flush finds room without a wait: half of the one buffer, or the next one.
+    /// Whether a flush finds room without a wait: half of the buffer, or the next one. False while another thread appends.
     pub fn is_roomy(&self) -> bool {
-        let pieces = self.pieces.lock();
-        let all = || pieces.ready.iter().chain(&pieces.fresh);
-        let Some(newest) = all().next_back().map(|piece| piece.buffer) else { return true };
-        if self.file.header.buffers == 1 {
-            let staged: u64 = all().map(|piece| u64::from(piece.len)).sum();
-            return 2 * staged <= u64::from(self.file.header.buffer_bytes);
-        }
-        let next = (newest + 1) % self.file.header.buffers;
-        all().all(|piece| piece.buffer != next)
+        let Some(appender) = self.appender.try_lock() else { return false };
+        let next = (appender.buffer + 1) % self.file.header.buffers;
+        2 * appender.used <= self.file.header.buffer_bytes || !self.holds(next)
     }
 
     /// Whether anything is staged that is not in its segment.

@@ -294,7 +294,7 @@ impl CommitStream {
     pub fn try_stage(&self, csn: Csn) -> Result<bool, LogError> {
         let Some(staging) = &self.staging else { return Ok(csn <= self.durable_csn()) };
         if csn > self.flushed() {
-            if !staging.is_roomy() {
+            if !staging.is_roomy() || self.bulk.needs_sync() {
                 return Ok(false);
             }
             self.wait_staged(csn)?;

@@ -120,7 +120,11 @@ impl CommitStream {
         }
         while reached() < csn {
             self.shared.poison.check()?;
-            match self.drain(false) {
+            let writer = self.writer.lock();
+            if reached() >= csn {
+                break;
+            }
+            match self.drain_with(writer, false) {
                 // Another thread may have synced it before the log ended.
                 Err(error) if reached() < csn => return Err(error),
                 Ok(false) if reached() < csn => {
@@ -145,6 +149,17 @@ impl CommitStream {
         Ok(synced)
     }
 
+    /// Gives up the staging file; nothing is staged any more. `is_noted`: the close is on record, so any opening may take the file.
+    pub fn release_staging(&self, is_noted: bool) -> Result<(), LogError> {
+        let Some(staging) = self.staging() else { return Ok(()) };
+        let _appender = staging.appender();
+        let _writer = self.writer.lock();
+        self.shared.set_ended();
+        let freed = if is_noted { staging.free() } else { Ok(()) };
+        staging.end();
+        freed
+    }
+
     /// Drains everything, then ends all writing. No thread stages meanwhile.
     pub(super) fn end_staging(&self, staging: &Staging) -> Result<(), LogError> {
         let appender = staging.appender();
@@ -153,7 +168,6 @@ impl CommitStream {
         self.shared.set_ended();
         drop(writer);
         drop(appender);
-        staging.end();
         Ok(())
     }
 }
@@ -198,6 +212,7 @@ impl Stage<'_> {
         nth: usize,
     ) -> Result<usize, LogError> {
         let mut raised = raised;
+        let mut is_stuck = false;
         loop {
             if self
                 .staging
@@ -209,9 +224,11 @@ impl Stage<'_> {
             self.raise(&groups[raised..nth])?;
             raised = nth;
             add(&self.stream.shared.stats.staging_waits, 1);
-            if !self.stream.drain(true)? {
+            // Another thread may have emptied a buffer meanwhile.
+            if !self.stream.drain(true)? && is_stuck {
                 self.stream.drain(false)?;
             }
+            is_stuck = true;
         }
     }
 

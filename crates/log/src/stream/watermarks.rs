@@ -13,7 +13,7 @@
 //!
 //! `reserved` and `filled` are how far the groups have come (`groups/queue.rs`), and nothing is written that is not
 //! filled. The others belong to [`Progress`]. One thread at a time raises each: `written` the holder of the writer's
-//! lock, `durable` and `synced` the flush leader or, in a scheme that syncs apart from writing, the holder of the sync
+//! lock, or of the right to append to staging buffers, `durable` and `synced` the flush leader or, in a scheme that syncs apart from writing, the holder of the sync
 //! lock. [`Progress`] also has the index from CSNs to LSNs, whose tip is `durable`.
 
 use super::groups::{Group, GroupOf};

@@ -455,3 +455,64 @@ fn an_opening_clears_the_buffers() {
     assert_ne!(again.id, summary.id);
     drop(log);
 }
+
+/// A file that a close left free is taken by any opening of the database, and by no other; a creation that was cut off is begun again.
+#[test]
+fn a_free_file_is_taken_and_a_creation_begins_again() {
+    let env = SimEnv::new(1);
+    let staged = staging(&env, MemoryMedium::Persistent, 1);
+    let log = create(&env, staged.clone()).unwrap();
+    let (csn, _) = commit(&log, &[1; 300]).unwrap();
+    log.close().unwrap();
+    let end = log.watermarks().written;
+    let from = ReplayFrom { epoch: log.epoch(), durable_csn: csn, closed_at: Some(end), ..beginning() };
+    log.release_staging(true).unwrap();
+    drop(log);
+    // An opening without staging between.
+    let (log, ..) = open_with(&env, &from, options()).unwrap();
+    let (csn, _) = commit(&log, &[2; 300]).unwrap();
+    log.close().unwrap();
+    let end = log.watermarks().written;
+    let from = ReplayFrom { epoch: log.epoch(), durable_csn: csn, closed_at: Some(end), ..beginning() };
+    drop(log);
+    let (log, report, _) = open_with(&env, &from, staged.clone()).expect("the file is free");
+    assert_eq!(report.last_csn, Csn(2));
+    commit(&log, &[3; 300]).unwrap();
+    drop(log);
+    let (_, report, _) = open_with(&env.crash(CrashKind::PowerCut, 1), &from, staged).unwrap();
+    assert_eq!(report.last_csn, Csn(3));
+
+    for n in 1..40 {
+        let env = SimEnv::new(n);
+        let staged = staging(&env, MemoryMedium::Persistent, n);
+        env.faults().crash_at(n);
+        let created = create(&env, staged.clone()).is_ok();
+        let again = env.crash(CrashKind::Kill, n);
+        if created
+            || again.list_raw().iter().any(|(path, _)| path.extension().is_some_and(|ext| ext == "seg"))
+        {
+            continue;
+        }
+        create(&again, staged).unwrap_or_else(|error| panic!("cut off in operation {n}: {error}"));
+    }
+}
+
+/// Adopting a loss does not excuse damage of what was synced long before.
+#[test]
+fn an_adopted_loss_does_not_hide_damage_of_the_segments() {
+    let env = SimEnv::new(1);
+    let staged = staging(&env, MemoryMedium::Persistent, 1);
+    let log = create(&env, staged.clone()).unwrap();
+    for n in 0..200u8 {
+        commit(&log, &[n; 1000]).unwrap();
+        while log.maintain().unwrap() {}
+    }
+    drop(log);
+    let image = env.crash(CrashKind::PowerCut, 1);
+    let path = crate::support::segment_path(1);
+    let mut bytes = image.read_raw(&path).unwrap();
+    bytes[4096 + 1000] ^= 1;
+    image.write_raw(&path, &bytes).unwrap();
+    let adopting = LogOptions { adopt_staging_loss: true, ..staged };
+    assert!(matches!(open_with(&image, &beginning(), adopting), Err(LogError::Damaged(_))));
+}
