@@ -146,7 +146,7 @@ fn seconds_are_in_the_files() {
 #[test]
 fn levels_are_configurations_and_a_missing_one_has_a_reason() {
     let sandbox = Sandbox::new();
-    let levels = "sync,memory,async:5ms,no-barrier,staged";
+    let levels = "sync,memory,async:5ms,no-barrier,unsynced";
     let args = ["commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];
     let rest = ["--operations", "30", "--rounds", "1", "--json", "-", "--assume-power-safe-cache"];
     let ran = sandbox.run(&[&args[..], &rest].concat());
