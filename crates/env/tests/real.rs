@@ -162,6 +162,30 @@ fn a_file_system_that_counts_no_blocks_is_not_full() {
     }
 }
 
+/// One writes to a mapped file, until it gives it up.
+#[test]
+fn a_mapped_file_has_one_writer() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let env = RealEnv::new();
+    if env.disk().device(dir.path()).expect("statfs").file_system != "tmpfs" {
+        return;
+    }
+    let path = dir.path().join("m");
+    let first = env.disk().create_mapped(&path, 4096).expect("create");
+    for options in [OpenOptions::Write, OpenOptions::Read] {
+        let error = env.disk().open_mapped(&path, options).expect_err("it is in use");
+        assert!(
+            error.kind() == ErrorKind::WouldBlock && error.to_string().contains("has it open"),
+            "{error}"
+        );
+    }
+    first.release();
+    let second = env.disk().open_mapped(&path, OpenOptions::Write).expect("it was given up");
+    drop(first);
+    assert!(env.disk().open_mapped(&path, OpenOptions::Write).is_err(), "the second one has it");
+    drop(second);
+}
+
 /// A child of `fork()` has no mapping of the file: it could store into the parent's.
 #[test]
 fn a_mapped_file_is_not_inherited_and_has_all_of_its_space() {
