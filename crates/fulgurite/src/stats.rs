@@ -39,7 +39,7 @@ pub struct Stats {
     /// The newest commit up to which all survive a power cut.
     pub durable: Csn,
     /// The newest commit up to which all were synced by a flush of the device. Less than `durable` only with
-    /// [`Durability::NoBarrier`](crate::Durability::NoBarrier).
+    /// [`Durability::NoBarrier`](crate::Durability::NoBarrier), and by the commits that are staged in persistent memory.
     pub synced: Csn,
     /// The newest commit that the last checkpoint covers: the next open replays the commits above it.
     pub checkpoint_covered: Csn,

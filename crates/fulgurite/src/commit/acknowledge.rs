@@ -34,7 +34,7 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Asks for the horizon to pass `csn`. The log's thread writes and syncs, and this returns at once. But if `csn`
-    /// counts as durable and no flush of the device has covered it (`NoBarrier`), this causes the flush and waits for
+    /// counts as durable and no flush of the device has covered it (`NoBarrier`, or staging in persistent memory), this causes the flush and waits for
     /// it.
     pub fn request_horizon(&self, csn: Csn) -> Result<()> {
         if self.stable() < csn {

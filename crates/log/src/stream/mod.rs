@@ -45,7 +45,7 @@
 //! 6. the written groups, then the index: groups enter it as they become durable;
 //! 7. the open files of sealed segments, the table of segments, the file of a segment; the staged pieces.
 //!
-//! The observer runs under the writer, or under the sync lock. The completer runs under neither, and outside
+//! The observer runs under the writer, the right to append to staging buffers, or the sync lock. The completer runs under neither, and outside
 //! leadership. But a thread that is first in line for admission may call it: so a committer that runs users' code there
 //! must put that off until it is admitted.
 //!

@@ -9,8 +9,8 @@ use crate::staging::{Appender, Staging, ToStage};
 use crate::stats::add;
 use crate::stream::watermarks::Tip;
 use crate::threads::{Dying, RETRY};
+use fulgurite_types::Csn;
 use fulgurite_types::sync::{MutexGuard, yield_now};
-use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 
 /// The thread that drains full buffers.
@@ -260,6 +260,6 @@ impl crate::stream::watermarks::Progress {
     /// The sequence number of the last group that was staged or written, and where it ends.
     fn last_staged(&self) -> (u64, Tip) {
         let last = self.last_written();
-        (last.sequence, Tip { csn: last.csn, lsn: Lsn(self.written().0) })
+        (last.sequence, Tip { csn: last.csn, lsn: self.written() })
     }
 }
