@@ -7,7 +7,7 @@ use super::{ReadPoint, Table, is_seen};
 use crate::base::{Base, BaseCursor, Io};
 
 /// Of a memtable with more versions than this, a sample of between a quarter of this and this is read.
-const VERSIONS_MAX: u64 = 4096;
+const VERSIONS_MAX: u64 = 16_384;
 
 /// How many keys of the base are checked for whether range tombstones hide them.
 const SEPARATORS_MAX: usize = 64;
