@@ -80,8 +80,16 @@ pub trait MappedFile: fmt::Debug + Send + Sync {
     /// Returns when everything that this thread began to write back is durable.
     ///
     /// # Errors
-    /// Only a simulated machine that has crashed returns one.
+    /// That of [`MappedFile::check`]; on a simulated machine that has crashed another.
     fn fence(&self) -> io::Result<()>;
+
+    /// Whether the memory has delivered all that was read, and taken all that was stored, so far. An access to a page that it does not
+    /// deliver, because it is damaged or because another program cut the file short, does not end the process: from then on the page is one
+    /// of zeros, stores to it are lost, and this is an error. Of 64 mapped files at a time that is so.
+    ///
+    /// # Errors
+    /// Names the page.
+    fn check(&self) -> io::Result<()>;
 }
 
 /// Fails for a length that no mapped file has.
@@ -109,4 +117,12 @@ pub(crate) fn lines(range: &Range<usize>, len: usize) -> Range<usize> {
         range.end
     );
     if range.is_empty() { 0..0 } else { range.start / LINE_BYTES..range.end.div_ceil(LINE_BYTES) }
+}
+
+/// What an access to a lost page means.
+pub(crate) fn lost_page(at: usize) -> io::Error {
+    let what = format!(
+        "the page at byte {at} of the mapped file cannot be accessed: its memory is damaged, or another program cut the file short"
+    );
+    io::Error::other(what)
 }

@@ -202,3 +202,83 @@ fn a_mapped_file_is_not_inherited_and_has_all_of_its_space() {
     drop(file);
     assert!(!std::fs::read_to_string("/proc/self/smaps").expect("smaps").contains("not-inherited"));
 }
+
+/// A page that cannot be accessed does not end the process: it reads as zeros, and is reported.
+#[test]
+fn a_lost_page_of_a_mapped_file_is_reported() {
+    let Ok(temporary) = tempfile::tempdir_in("/dev/shm") else { return };
+    let path = temporary.path().join("lost");
+    let env = RealEnv::new();
+    let (Ok(file), Ok(other)) = (
+        env.disk().create_mapped(&path, 4 * 4096),
+        env.disk().create_mapped(&temporary.path().join("whole"), 4096),
+    ) else {
+        return;
+    };
+    (0..4).for_each(|page| file.store_word(page * 4096, 7));
+    file.fence().expect("it is whole");
+    let writer = env.disk().open(&path, OpenOptions::Write).expect("open");
+    writer.set_len(2 * 4096).expect("truncate");
+    file.check().expect("nothing was accessed");
+    assert_eq!([0, 4096, 8192].map(|at| file.load_word(at)), [7, 7, 0]);
+    let error = file.check().expect_err("a page is lost");
+    assert!(
+        error.to_string().contains("the page at byte 8192 of the mapped file cannot be accessed"),
+        "{error}"
+    );
+    // A store to another one that is gone: it is lost, and no fence says otherwise.
+    file.store_word(3 * 4096, 8);
+    assert!(file.fence().is_err());
+    other.fence().expect("another file is whole");
+    drop(file);
+    writer.set_len(4 * 4096).expect("extend");
+    let again = env.disk().open_mapped(&path, OpenOptions::Write).expect("open");
+    assert_eq!([0, 4096, 8192, 3 * 4096].map(|at| again.load_word(at)), [7, 7, 0, 0]);
+    again.fence().expect("a new mapping");
+}
+
+/// The bus error of a mapping that is not ours ends the process, as it would without ours; so does one that was sent.
+#[test]
+fn a_bus_error_elsewhere_ends_the_process() {
+    use std::os::fd::AsFd;
+    use std::os::unix::process::ExitStatusExt;
+    const HOW: &str = "FULGURITE_TEST_BUS_ERROR";
+    let Ok(how) = std::env::var(HOW) else {
+        for how in ["elsewhere", "sent", "ours"] {
+            let test = std::process::Command::new(std::env::current_exe().expect("a path"))
+                .args(["--exact", "a_bus_error_elsewhere_ends_the_process"])
+                .env(HOW, how)
+                .output()
+                .expect("run");
+            let expected = if how == "ours" { None } else { Some(libc::SIGBUS) };
+            assert_eq!(test.status.signal(), expected, "{how}: {test:?}");
+        }
+        return;
+    };
+    let temporary = tempfile::tempdir_in("/dev/shm").expect("tmpfs");
+    let path = temporary.path().join("m");
+    let ours = RealEnv::new().disk().create_mapped(&path, 4096).expect("create");
+    if how == "sent" {
+        // The handler of Rust's library, which was there before, expects an access that is repeated: one signal only resets it.
+        // SAFETY: the second one ends the process.
+        (0..2).for_each(|_| _ = unsafe { libc::raise(libc::SIGBUS) });
+        return;
+    }
+    if how == "ours" {
+        let file = RealEnv::new().disk().open(&path, OpenOptions::Write).expect("open");
+        file.set_len(0).expect("truncate");
+        ours.load_word(0);
+        assert!(ours.check().is_err());
+        return;
+    }
+    let file = tempfile::tempfile_in(temporary.path()).expect("a file");
+    file.set_len(4096).expect("extend");
+    let (flags, protection) = (rustix::mm::MapFlags::SHARED, rustix::mm::ProtFlags::READ);
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let elsewhere =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, file.as_fd(), 0) };
+    let elsewhere = elsewhere.expect("mmap").cast::<u8>();
+    file.set_len(0).expect("truncate");
+    // SAFETY: it ends the process.
+    unsafe { elsewhere.read_volatile() };
+}

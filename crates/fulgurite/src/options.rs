@@ -63,7 +63,7 @@ pub struct Options {
     /// at most. It bounds other options: `memtable_bytes_max`, if it is given, to a thirty-second and `checkpoint_log_bytes` to a quarter of
     /// it. All memtables together take a quarter at most: commits wait for that. All open transactions
     /// take a quarter: their puts and reads are refused beyond it ([`Error::TooLarge`]). At least 16 MiB, twice
-    /// `log_buffer_bytes`, and the buffers of `staging` in volatile memory. Default `None`.
+    /// `log_buffer_bytes`, and one and a half times the buffers of `staging` in volatile memory. Default `None`.
     pub memory_bytes: Option<usize>,
     /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
     /// MiB.
@@ -84,13 +84,16 @@ pub struct Options {
     /// written to the log many at a time, with one sync. In persistent memory that is as durable as [`Durability::Sync`], which is
     /// acknowledged then, too. In volatile memory it is [`Durability::Staged`] alone: it survives a killed process, no crash of
     /// the operating system, no power cut, and not the end of a container to which the memory belongs; `Sync` waits for the disk as without
-    /// it, opening warns each time, and the buffers count in the memory budget. A value that is written ahead of its commit, and a transaction
+    /// it, opening warns each time, and the buffers count in the memory budget, with half as much for the list of their groups. A value that is written ahead of its commit, and a transaction
     /// whose operations do not fit a frame of the log, still wait for a sync of the disk.
     ///
     /// Until the database is closed the file holds commits that may be nowhere else: opening it after a crash without the file, or with
     /// another one, fails and says which. After a clean close the file is not needed: the database may be opened without staging, or with
     /// another file: one that does not exist, that it used last, or that a clean close left free. Any other is refused, for it may be a copy's of this database: remove
-    /// it if nothing needs it. Default `None`.
+    /// it if nothing needs it.
+    ///
+    /// Memory that does not deliver a page of the file (it is damaged, or another program cut the file short) ends the log, as a failed
+    /// write does, not the process: the first such file installs a handler for SIGBUS, which passes on all others. Default `None`.
     pub staging: Option<StagingOptions>,
     /// Open the database without the staging file that it needs: the commits that were only there are lost, and those before
     /// them are kept. A file that is there and right is used all the same. Default false.
@@ -231,10 +234,12 @@ impl Options {
         if persistent && level == Durability::Staged { Durability::Sync } else { level }
     }
 
-    /// The bytes of staging buffers that are memory like any other.
+    /// The bytes of staging buffers that are memory like any other, and half as much for the list of their groups: 56 bytes for each, of
+    /// which the shortest has 112.
     pub(crate) fn staged_in_budget(&self) -> usize {
         let volatile = self.staging.as_ref().filter(|staging| staging.medium == MemoryMedium::Volatile);
-        volatile.map_or(0, |staging| staging.buffers as usize * staging.buffer_bytes as usize)
+        let buffers = volatile.map_or(0, |staging| staging.buffers as usize * staging.buffer_bytes as usize);
+        buffers.saturating_add(buffers / 2)
     }
 
     /// The memory budget where the process may use `allowed` bytes.
@@ -247,7 +252,7 @@ impl Options {
     fn memory_violation(&self) -> Option<String> {
         let least = self.memory_bytes_least();
         self.memory_bytes.filter(|bytes| *bytes < least).map(|bytes| {
-            format!("memory_bytes is {bytes}, the least is {least}: 16 MiB, twice log_buffer_bytes, and staging buffers in volatile memory")
+            format!("memory_bytes is {bytes}, the least is {least}: 16 MiB, twice log_buffer_bytes, and one and a half times the staging buffers in volatile memory")
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fulgurite_index::{MemoryWaits, NodeLoads};
-use fulgurite_log::{CommitLog, FlushScheme, LogStats, SegmentInfo, Stream};
+use fulgurite_log::{CommitLog, FlushScheme, LogStats, SegmentInfo, StagingOptions, Stream};
 use fulgurite_types::Csn;
 
 use crate::CsnRange;
@@ -157,6 +157,9 @@ pub struct Stats {
     pub direct_io: bool,
     /// How commits share writes and flushes.
     pub flush_scheme: FlushScheme,
+    /// Where commits are staged ([`Options::staging`](crate::Options::staging)); [`LogStats::staged_bytes`] are those that
+    /// are only there.
+    pub staging: Option<StagingOptions>,
     /// What garbage collection has done.
     pub collection: CollectionStats,
     /// The log's counters.
@@ -197,7 +200,7 @@ pub struct MemoryStats {
     /// back until it is dropped. Where these alone exceed the budget, eviction leaves a sixteenth of it for nodes.
     pub table_bytes: u64,
     /// Bytes of the log's buffers: [`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes), those of the bulk stream, and
-    /// those of [`Options::staging`](crate::Options::staging) in volatile memory.
+    /// those of [`Options::staging`](crate::Options::staging) in volatile memory, with half as much for the list of their groups.
     pub log_buffer_bytes: u64,
     /// Bytes of what open transactions have written and read, savepoints included.
     pub transaction_bytes: u64,
@@ -501,6 +504,7 @@ impl Stats {
             waits: engine.pipeline.stopwatch().waits(),
             direct_io: engine.log.is_direct(),
             flush_scheme: engine.options.research.flush_scheme,
+            staging: engine.options.staging.clone(),
             collection: progress.collected.read(log.moved_value_bytes, engine.merger.purging.leaves()),
             log,
         }

@@ -214,6 +214,48 @@ fn a_child_that_drops_its_handles_changes_no_file_and_releases_no_lock() {
     }
 }
 
+/// A child neither stages nor drains, nor gives its parent's staging file away; and does not keep it.
+#[test]
+fn a_child_has_no_part_in_its_parents_staging() {
+    use fulgurite::StagingOptions;
+    use fulgurite::env::{Env, MemoryMedium, RealEnv};
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+    if RealEnv::new().disk().device(memory.path()).expect("statfs").file_system != "tmpfs" {
+        return;
+    }
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let file = memory.path().join("staging");
+    let staging = StagingOptions::new(&file, MemoryMedium::Volatile);
+    let options = Options { staging: Some(staging), durability: Durability::Staged, ..Options::default() };
+    let open = || Database::open(temporary.path(), options.clone()).expect("it opens");
+    let db = open();
+    let table = db.table("t").expect("created");
+    (0..100).for_each(|n| _ = table.put(key(n), b"parent").expect("staged"));
+    let handles = std::cell::Cell::new(Some((table, db)));
+    in_child(|| {
+        let (table, db) = handles.take().expect("it has a copy");
+        refused("a put", table.put(key(500), b"child"));
+        refused("a get", table.get(key(1)));
+        let _ = db.stats();
+        drop((table, db));
+    });
+    let (table, db) = handles.take().expect("only the child took them");
+    let in_use = Database::inspect_staging(&file).expect_err("the parent has it");
+    assert!(in_use.to_string().contains("has it open"), "{in_use}");
+    (100..200).for_each(|n| _ = table.put(key(n), b"parent").expect("staged"));
+    let child = fork(|mut held| {
+        let _ = held.read(&mut [0]);
+        refused("a get", table.get(key(0)));
+    });
+    drop(table.clone());
+    db.close().expect("closed");
+    let again = open();
+    again.table("t").expect("there").put(key(200), b"parent").expect("staged");
+    again.close().expect("closed");
+    child.join();
+    verify(temporary.path(), 201);
+}
+
 #[test]
 fn a_child_that_lives_on_does_not_keep_the_parent_from_opening_again() {
     let temporary = tempfile::tempdir().expect("a temporary directory");

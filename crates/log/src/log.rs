@@ -13,7 +13,6 @@ use crate::recovery::{
 use crate::scan::{SegmentScan, read_segment_in, scan_segment_in};
 use crate::segments::{OPENING_FILES, SegmentInfo, Segments, Stream, supply};
 use crate::shared::Shared;
-use crate::staging::Staging;
 use crate::stats::{LogStats, add};
 use crate::stream::groups::TimeBounds;
 use crate::stream::watermarks::Watermarks;
@@ -377,7 +376,7 @@ impl Log {
     /// The log's counters since it was opened.
     pub fn stats(&self) -> LogStats {
         let mut stats = self.shared.stats.read();
-        stats.staged_bytes = self.stream.staging().map_or(0, Staging::staged_bytes);
+        stats.staged_bytes = self.stream.staged_bytes();
         stats.ready_segments = self.stream.ready_segments() as u64;
         (stats.segment_bytes, stats.segments) = self.segments.totals();
         stats

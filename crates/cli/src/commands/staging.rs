@@ -96,10 +96,7 @@ fn report(db: &Database, json: bool, what: &str) -> Result<(), Failure> {
 
 fn status(file: &Path, json: bool) -> Result<(), Failure> {
     let summary = Database::inspect_staging(file)?;
-    let medium = match summary.medium {
-        MemoryMedium::Persistent => "persistent",
-        MemoryMedium::Volatile => "volatile",
-    };
+    let medium = medium_name(summary.medium);
     let mut output = Output::new();
     if json {
         output.json(&json!({
@@ -129,4 +126,12 @@ fn status(file: &Path, json: bool) -> Result<(), Failure> {
     };
     output.line(format!("holds     {holds}"))?;
     output.flush()
+}
+
+/// The word for a medium.
+pub(crate) fn medium_name(medium: MemoryMedium) -> &'static str {
+    match medium {
+        MemoryMedium::Persistent => "persistent",
+        MemoryMedium::Volatile => "volatile",
+    }
 }

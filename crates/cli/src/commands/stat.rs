@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use fulgurite::env::MemoryMedium;
 use fulgurite::{ClockState, Error, SegmentUse, SpaceStats, Stats};
 use serde_json::{Value, json};
 
+use crate::commands::staging::medium_name;
 use crate::commands::stat_beside::{self, duration};
 use crate::commands::stat_memory;
 use crate::failure::Failure;
@@ -82,6 +84,11 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
         "memory": stat_memory::as_json(&stats.memory),
+        "staging": stats.staging.as_ref().map(|staging| json!({
+            "file": staging.path.display().to_string(),
+            "medium": medium_name(staging.medium),
+            "staged_bytes": stats.log.staged_bytes,
+        })),
         "clock": {
             "state": clock_state(stats).0,
             "now_ms": stats.clock.now_ms,
@@ -168,6 +175,16 @@ fn clock_state(stats: &Stats) -> (&'static str, String) {
     (state, note.to_string())
 }
 
+fn staged_row(stats: &Stats, row: &mut impl FnMut(&str, String, &str)) {
+    let Some(staging) = &stats.staging else { return };
+    let survives = match staging.medium {
+        MemoryMedium::Persistent => "a power cut",
+        MemoryMedium::Volatile => "a killed process alone",
+    };
+    let note = format!("in {}, which survives {survives}", staging.path.display());
+    row("staged", size(stats.log.staged_bytes), &note);
+}
+
 fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String, note: &str| rows.push(vec![name.into(), value, note.into()]);
@@ -176,6 +193,7 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     let unproven =
         stats.unproven.map(|range| format!("the log does not say whether {range} had reached the disk"));
     row("commits", number(stats.durable.0), unproven.as_deref().unwrap_or("all durable"));
+    staged_row(stats, &mut row);
     row("in the checkpoint", number(stats.checkpoint_covered.0), "the next open replays the commits above");
     row("opened", number(stats.epoch.into()), "times");
     if let Some(data_bytes) = stats.data_bytes {
@@ -221,14 +239,19 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     if let Some(why) = &stats.room.puts_refused {
         row("puts", "refused".into(), why);
     }
-    let oldest_s = stats.oldest_snapshot_age.map(|age| age.as_secs());
-    let oldest = oldest_s.map_or("open now".into(), |s| format!("open now, the oldest for {}", duration(s)));
+    let oldest = stats.oldest_snapshot_age.map(|age| duration(age.as_secs()));
+    let oldest = oldest.map_or("open now".into(), |age| format!("open now, the oldest for {age}"));
     row("snapshots", number(stats.snapshots), &oldest);
     row("ended snapshots", number(stats.snapshots_ended), "because they were older than max_snapshot_age");
     row("old versions", number(stats.superseded_versions), "that merges kept in trees, for snapshots");
     row("recent versions", number(stats.memtable_entries), "not merged into trees yet");
     row("their memory", size(stats.memtable_bytes), "");
     stat_memory::rows(&stats.memory, &mut row);
+    clock_rows(stats, &mut row);
+    rows
+}
+
+fn clock_rows(stats: &Stats, row: &mut impl FnMut(&str, String, &str)) {
     let (state, note) = clock_state(stats);
     row("clock", state.into(), &note);
     if stats.clock.state != ClockState::Follows {
@@ -236,7 +259,6 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
         row("the machine shows", utc(stats.clock.machine_ms), "");
         row("confirmed", utc(stats.clock.confirmed_ms), "what had expired by then may be removed");
     }
-    rows
 }
 
 #[cfg(test)]

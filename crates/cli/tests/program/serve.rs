@@ -128,6 +128,12 @@ fn staged_writes_survive_kills() {
     let status = sandbox.ok(&["staging", "status", file]);
     assert!(status.contains("memory    volatile") && status.contains("buffers   2 of 1.0 MiB"), "{status}");
     assert!(status.contains("holds     commits "), "{status}");
+    let stat = sandbox.ok(&[&["stat", "db", "--json"], &staging[..]].concat());
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    assert_eq!((&stat["staging"]["medium"], &stat["staging"]["file"]), (&"volatile".into(), &file.into()));
+    assert!(stat["staging"]["staged_bytes"].as_u64().unwrap() > 0, "{stat}");
+    let stat = sandbox.ok(&[&["stat", "db"], &staging[..]].concat());
+    assert!(stat.contains("which survives a killed process alone"), "{stat}");
     sandbox.ok(&[&["check", "db"], &staging[..]].concat());
     assert!(
         sandbox
@@ -149,6 +155,8 @@ fn a_lost_staging_file_is_adopted_on_demand() {
     assert_eq!(client.ask("DURABILITY").as_deref(), Some("staged"));
     assert_eq!(client.ask("SET a 1").as_deref(), Some("+OK"));
     sandbox.run(&["staging", "status", file]).fails(1, "has it open");
+    let info = client.ask("INFO persistence").expect("a text");
+    assert!(info.contains("fulgurite_staging:volatile\r\n") && info.contains(file), "{info}");
     serving.child.kill().unwrap();
     serving.child.wait().unwrap();
     memory.remove("staging");

@@ -15,11 +15,12 @@ use rustix::fs::{
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use super::bus_error::Watch;
 use super::device;
 use super::dir::RealDir;
 use super::filesystem::Magic;
 use super::write_back::{WriteBack, caches_are_kept};
-use crate::mapped::{LINE_BYTES, check_len, lines, word_index};
+use crate::mapped::{LINE_BYTES, check_len, lines, lost_page, word_index};
 use crate::{Dir as _, DiskError, MappedFile, MemoryMedium, OpenOptions, Process};
 
 /// A mapping of a whole file.
@@ -33,6 +34,8 @@ struct RealMapped {
     path: PathBuf,
     /// A child of it does not have the mapping.
     process: Process,
+    /// Notices lost pages.
+    watch: Option<Watch>,
     /// Holds the lock of the file, until it is released.
     file: Mutex<Option<OwnedFd>>,
 }
@@ -132,6 +135,7 @@ fn map(file: OwnedFd, path: &Path, bytes: u64, options: OpenOptions) -> io::Resu
         is_writable,
         path: path.into(),
         process: Process::current(),
+        watch: None,
         file: Mutex::new(None),
     };
     // SAFETY: the range is exactly the mapping from above.
@@ -139,6 +143,8 @@ fn map(file: OwnedFd, path: &Path, bytes: u64, options: OpenOptions) -> io::Resu
     if medium == MemoryMedium::Persistent {
         mapped.write_back = instruction(&file, path)?;
     }
+    let watch = Watch::new(start.as_ptr(), len).map_err(|error| DiskError::wrap("sigaction", path, error))?;
+    mapped.watch = Some(watch);
     *mapped.file.lock() = Some(file);
     Ok(mapped)
 }
@@ -223,13 +229,21 @@ impl MappedFile for RealMapped {
         if self.medium == MemoryMedium::Persistent {
             self.write_back.end();
         }
-        Ok(())
+        self.check()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.watch.as_ref().and_then(Watch::lost) {
+            Some(at) => Err(DiskError::wrap("access", &self.path, lost_page(at))),
+            None => Ok(()),
+        }
     }
 }
 
 impl Drop for RealMapped {
     fn drop(&mut self) {
         self.release();
+        self.watch = None;
         // In a child the range is free, or has something else by now.
         if !self.process.is_current() {
             return;

@@ -1,5 +1,6 @@
 //! The machine: Linux, through the standard library and `rustix`.
 
+mod bus_error;
 mod clock;
 mod device;
 mod dir;

@@ -13,8 +13,8 @@ use super::memory::{Memory, Words};
 use super::names::{Change, Ino, Node, clean};
 use super::plan::{Op, Verdict};
 use super::state::{Shared, State};
-use crate::mapped::{check_len, lines, word_index};
-use crate::{MappedFile, MemoryMedium, OpenOptions};
+use crate::mapped::{check_len, lines, lost_page, word_index};
+use crate::{DiskError, MappedFile, MemoryMedium, OpenOptions};
 
 pub(super) struct SimMapped {
     shared: Arc<Shared>,
@@ -101,6 +101,13 @@ impl SimMapped {
         Ok(state)
     }
 
+    fn whole(&self, memory: &Memory) -> io::Result<()> {
+        match memory.lost {
+            Some(at) => Err(DiskError::wrap("access", &self.path, lost_page(at))),
+            None => Ok(()),
+        }
+    }
+
     fn memory<'s>(&self, state: &'s mut State) -> &'s mut Memory {
         let inode =
             state.medium.inodes.get_mut(&self.ino).expect("the inode of an open file is never collected");
@@ -149,8 +156,14 @@ impl MappedFile for SimMapped {
 
     fn fence(&self) -> io::Result<()> {
         let mut state = self.admit(Op::Fence)?;
-        self.memory(&mut state).fence();
-        Ok(())
+        let memory = self.memory(&mut state);
+        memory.fence();
+        self.whole(memory)
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let mut state = self.shared.state.lock();
+        self.whole(self.memory(&mut state))
     }
 }
 

@@ -72,6 +72,8 @@ pub(super) struct Memory {
     begun: BTreeMap<usize, Vec<Begun>>,
     /// As of which moment a line is durable.
     durable_at: BTreeMap<usize, Seq>,
+    /// Where a page begins that the memory does not deliver any more. It is noticed at once, not at an access.
+    pub(super) lost: Option<usize>,
     /// How many lines were written back although nothing in them had changed.
     pub(super) unneeded: u64,
 }
@@ -98,6 +100,7 @@ impl Memory {
             versions: BTreeMap::new(),
             begun: BTreeMap::new(),
             durable_at: BTreeMap::new(),
+            lost: None,
             unneeded: 0,
         }
     }
@@ -197,7 +200,16 @@ impl Memory {
             kept.checked_sub(1).map_or(durable, |kept| values[kept].1)
         };
         let words = self.durable.iter().copied().enumerate().map(left).collect();
-        Some(Memory::of(words, self.medium))
+        Some(Memory { lost: self.lost, ..Memory::of(words, self.medium) })
+    }
+
+    /// The memory delivers a page no more: it is one of zeros.
+    pub(super) fn lose_page(&mut self, offset: usize) {
+        let start = offset / MAPPED_BYTES * MAPPED_BYTES;
+        for byte in start..start + MAPPED_BYTES {
+            self.corrupt(byte as u64, |byte| *byte = 0);
+        }
+        self.lost = Some(start);
     }
 
     /// Changes one byte of every state of the file.

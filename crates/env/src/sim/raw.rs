@@ -16,6 +16,11 @@ impl SimEnv {
         self.with_file(path, |inode| inode.corrupt(offset, change))
     }
 
+    /// The memory of a mapped file does not deliver the page with a byte any more, to this process and those after it.
+    pub fn lose_page(&self, path: &Path, offset: usize) -> io::Result<()> {
+        self.with_file(path, |inode| inode.memory_mut().expect("it is mapped").lose_page(offset))
+    }
+
     /// Sets the length of a file.
     pub fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
         let mut bytes = self.read_raw(path)?;

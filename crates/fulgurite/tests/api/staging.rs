@@ -54,7 +54,8 @@ fn each_level_is_what_its_medium_makes_of_it() {
         let budgeted = stats.memory.log_buffer_bytes;
         let without =
             common::open_as(SimEnv::new(2), common::options()).unwrap().stats().memory.log_buffer_bytes;
-        assert_eq!(budgeted - without, if is_durable { 0 } else { 2 * 97 * 4096 });
+        assert_eq!(budgeted - without, if is_durable { 0 } else { 3 * 97 * 4096 });
+        assert_eq!(stats.staging.map(|staging| staging.medium), Some(medium));
     }
 }
 

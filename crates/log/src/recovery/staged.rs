@@ -76,7 +76,11 @@ fn find(
         }
         Ok(AtPath::File(file)) if owns(&file, chain, Some(id)) => {
             file.check_medium(staging.medium)?;
-            return Ok(Ok(StagedTail::of(&file, chain.newest().epoch)));
+            match StagedTail::of(&file, chain.newest().epoch) {
+                Ok(tail) => return Ok(Ok(tail)),
+                Err(LogError::Damaged(damage)) => damage.to_string(),
+                Err(error) => return Err(error),
+            }
         }
         Ok(AtPath::File(file)) => format!("{path} has id {}", file.header.id),
         Ok(AtPath::Unused) => format!("{path} was never used"),
@@ -122,6 +126,7 @@ pub(crate) fn prepare(
     // A creation that was cut off left one that nothing was staged in.
     let is_new = chain.is_none() && file.header.previous == previous && file.newest_epoch().is_none();
     let may_take = file.is_free() || is_new || chain.is_some_and(|chain| owns(&file, chain, last));
+    file.check()?;
     if file.header.database != database || !may_take {
         return Err(in_use(&file, staging, database));
     }

@@ -189,13 +189,16 @@ impl StagingFile {
         };
         let copies = COPIES.map(|at| StagingHeader::decode(file.bytes(at, HEADER_BYTES)));
         let newest = copies.iter().flatten().max_by_key(|header| header.sequence).copied();
+        file.check()?;
         let Some(header) = newest else {
             let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
             let begins = file.bytes(0, 8);
             // The first header may be torn; nothing was staged before it was whole.
             let may_be_ours = is_zero(begins) || begins == MAGIC.to_le_bytes();
             let rest = file.bytes(HEADER_BYTES, file.mapped.len() - HEADER_BYTES);
-            if may_be_ours && is_zero(rest) {
+            let is_unused = may_be_ours && is_zero(rest);
+            file.check()?;
+            if is_unused {
                 return Ok(AtPath::Unused);
             }
             if COPIES.iter().any(|&at| file.bytes(at, 8) == MAGIC.to_le_bytes()) {
@@ -283,6 +286,10 @@ impl StagingFile {
         self.medium() == MemoryMedium::Persistent
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub fn bytes_total(&self) -> u64 {
         self.mapped.len() as u64
     }
@@ -312,6 +319,11 @@ impl StagingFile {
 
     pub fn fence(&self) -> Result<(), LogError> {
         self.mapped.fence().map_err(|source| LogError::io("fence the staging file", &self.path, source))
+    }
+
+    /// Fails if bytes that were read so far are not those of the file, because the memory did not deliver them.
+    pub fn check(&self) -> Result<(), LogError> {
+        self.mapped.check().map_err(|error| LogError::damaged(&self.path, 0, None, error.to_string()))
     }
 
     /// Bytes that no thread writes while the result lives: those of a piece that is not released (INV-STG-2), or any while nothing

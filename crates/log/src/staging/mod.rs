@@ -48,6 +48,7 @@ use crate::stream::watermarks::Tip;
 use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
 use fulgurite_types::{Epoch, Lsn};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -251,9 +252,19 @@ impl Staging {
         pieces.ready.iter().take_while(|piece| !full_only || Some(piece.buffer) != newest).cloned().collect()
     }
 
-    /// The bytes of a piece that the caller, the thread that drains, has not released.
+    /// The bytes of a piece that the caller, the thread that drains, has not released. Once it has read them, [`Staging::check`] tells
+    /// whether they were those.
     pub fn bytes(&self, piece: &Piece) -> &[u8] {
         self.file.bytes(piece.at, piece.len as usize)
+    }
+
+    /// Fails if the memory has not delivered what was read.
+    pub fn check(&self) -> Result<(), LogError> {
+        self.file.check()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.file.path()
     }
 
     /// Forgets pieces that [`Staging::to_drain`] returned: their bytes are synced in their segments.
@@ -277,9 +288,9 @@ impl Staging {
     // Reading.
 
     /// Copies `lsn..lsn + len`, if it is staged; otherwise it is in its segment, or in a group in memory.
-    pub fn read(&self, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+    pub fn read(&self, lsn: Lsn, len: u32) -> Result<Option<Vec<u8>>, LogError> {
         if lsn.0 < self.synced.load(Acquire) {
-            return None;
+            return Ok(None);
         }
         let pieces = self.pieces.lock();
         let holds = |piece: &&Piece| {
@@ -287,9 +298,11 @@ impl Staging {
         };
         let nth = pieces.ready.partition_point(|piece| piece.start() <= lsn);
         let ready = nth.checked_sub(1).and_then(|nth| pieces.ready.get(nth)).filter(holds);
-        let piece = ready.or_else(|| pieces.fresh.iter().find(holds))?;
+        let Some(piece) = ready.or_else(|| pieces.fresh.iter().find(holds)) else { return Ok(None) };
         let at = piece.at + (lsn.0 - piece.start().0) as usize;
-        Some(self.file.bytes(at, len as usize).to_vec())
+        let bytes = self.file.bytes(at, len as usize).to_vec();
+        self.file.check()?;
+        Ok(Some(bytes))
     }
 }
 
@@ -303,10 +316,12 @@ pub(crate) struct StagedTail {
 }
 
 impl StagedTail {
-    pub fn of(file: &StagingFile, epoch: Epoch) -> StagedTail {
+    pub fn of(file: &StagingFile, epoch: Epoch) -> Result<StagedTail, LogError> {
         let groups = file.groups(epoch).into_iter();
         let groups = groups.map(|group| (group.start, group.bytes.to_vec())).collect();
-        StagedTail { groups, headers: file.headers(epoch) }
+        let tail = StagedTail { groups, headers: file.headers(epoch) };
+        file.check()?;
+        Ok(tail)
     }
 
     /// The headers of all valid groups of the epoch, those behind damage included.

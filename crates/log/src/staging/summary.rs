@@ -33,7 +33,7 @@ pub struct StagingSummary {
 ///
 /// # Errors
 /// [`LogError::Io`] if there is no such file, or a process has it open; [`LogError::Staging`] if it is none, or was never used;
-/// [`LogError::Damaged`] if its header is.
+/// [`LogError::Damaged`] if its header is, or if the memory does not deliver all of it.
 pub fn inspect_staging(env: &dyn Env, path: &Path) -> Result<StagingSummary, LogError> {
     let file = match StagingFile::open(env, path, OpenOptions::Read)? {
         AtPath::File(file) => file,
@@ -55,6 +55,8 @@ pub fn inspect_staging(env: &dyn Env, path: &Path) -> Result<StagingSummary, Log
         .filter(|header| header.kind == GroupKind::Frames)
         .map(|header| (header.first_csn, header.last_csn()))
         .reduce(|all, group| (all.0.min(group.0), all.1.max(group.1)));
+    let bytes = groups.iter().map(|group| group.bytes.len() as u64).sum();
+    file.check()?;
     Ok(StagingSummary {
         database: file.header.database,
         id: file.header.id,
@@ -63,6 +65,6 @@ pub fn inspect_staging(env: &dyn Env, path: &Path) -> Result<StagingSummary, Log
         medium: file.medium(),
         epoch,
         commits,
-        bytes: groups.iter().map(|group| group.bytes.len() as u64).sum(),
+        bytes,
     })
 }

@@ -449,11 +449,20 @@ impl CommitStream {
         if let Some(bytes) = self.read_unwritten(lsn, len)? {
             return Ok(bytes);
         }
-        let staged = self.staging.as_ref().and_then(|staging| staging.read(lsn, len));
+        let staged = self.staging.as_ref().map_or(Ok(None), |staging| staging.read(lsn, len))?;
         let staged = staged.or_else(|| self.staged_tail.as_ref()?.read(lsn, len));
         match staged {
             Some(bytes) => Ok(bytes),
             None => self.segments.read(segment, offset, len),
+        }
+    }
+
+    /// The bytes that are in a staging file and not in their segments; in a log that is open for reading, those that it reads from one.
+    pub fn staged_bytes(&self) -> u64 {
+        let tail = |tail: &StagedTail| tail.groups().map(|(_, bytes)| bytes.len() as u64).sum();
+        match &self.staging {
+            Some(staging) => staging.staged_bytes(),
+            None => self.staged_tail.as_ref().map_or(0, tail),
         }
     }
 

@@ -101,6 +101,8 @@ impl CommitStream {
         for piece in &pieces {
             writer.write_staged(&piece.segment, piece.offset, staging.bytes(piece), piece.ends_segment)?;
         }
+        // What was read of a lost page are zeros: the log ends here, before they count as written.
+        staging.check().map_err(|error| self.staging_failed(error))?;
         writer.sync()?;
         if !staging.is_persistent() {
             self.raise_durable(last.sequence);
@@ -111,6 +113,21 @@ impl CommitStream {
         add(&self.shared.stats.drains, 1);
         flushing.end();
         Ok(true)
+    }
+
+    /// What the memory refuses ends the log, as a failed write does.
+    fn staging_failed(&self, error: LogError) -> LogError {
+        let poison = &self.shared.poison;
+        match error {
+            LogError::Io { path, source, .. } | LogError::NoSpace { path, source } => {
+                poison.set("staging", Some((&path, source)))
+            }
+            LogError::Damaged(damage) => {
+                let path = self.staging().map_or_else(|| "".as_ref(), Staging::path);
+                poison.set("staging", Some((path, std::io::Error::other(damage.to_string()))))
+            }
+            other => other,
+        }
     }
 
     /// Returns when `reached` says that what was staged up to `csn` was synced far enough.
@@ -217,7 +234,7 @@ impl Stage<'_> {
             if self
                 .staging
                 .store(self.appender, what, &mut self.filled)
-                .map_err(|error| self.failed(error))?
+                .map_err(|error| self.stream.staging_failed(error))?
             {
                 return Ok(raised);
             }
@@ -234,7 +251,7 @@ impl Stage<'_> {
 
     /// Publishes what was stored, and raises the watermarks past these groups.
     fn raise(&mut self, groups: &[Group]) -> Result<(), LogError> {
-        self.staging.publish(self.appender).map_err(|error| self.failed(error))?;
+        self.staging.publish(self.appender).map_err(|error| self.stream.staging_failed(error))?;
         if !groups.is_empty() {
             self.stream.raise_written(groups, self.mark);
             if self.staging.is_persistent() {
@@ -243,16 +260,6 @@ impl Stage<'_> {
         }
         self.staging.make_ready();
         Ok(())
-    }
-
-    /// What memory refuses ends the log, as a failed write does.
-    fn failed(&self, error: LogError) -> LogError {
-        match error {
-            LogError::Io { path, source, .. } | LogError::NoSpace { path, source } => {
-                self.stream.shared.poison.set("staging", Some((&path, source)))
-            }
-            other => other,
-        }
     }
 }
 

@@ -516,3 +516,48 @@ fn an_adopted_loss_does_not_hide_damage_of_the_segments() {
     let adopting = LogOptions { adopt_staging_loss: true, ..staged };
     assert!(matches!(open_with(&image, &beginning(), adopting), Err(LogError::Damaged(_))));
 }
+
+/// Memory that does not deliver a page ends the log, not the process: lost bytes are neither acknowledged, nor read, nor written to a
+/// segment. The next opening names the commits at stake.
+#[test]
+fn a_lost_page_ends_the_log_and_is_named() {
+    for medium in [MemoryMedium::Persistent, MemoryMedium::Volatile] {
+        for seed in 0..30u64 {
+            let env = SimEnv::new(seed);
+            let staged = staging(&env, medium, 1);
+            let log = create(&env, staged.clone()).unwrap();
+            let lsns: Vec<_> = (0..20).map(|n| append(&log, &[n; 300], &[]).unwrap()).collect();
+            let acked = lsns.last().unwrap().0;
+            log.wait_staged(acked).unwrap();
+            env.lose_page(Path::new(STAGING), 4096 + 4096 * (seed as usize % 2)).unwrap();
+            let refused = match seed % 3 {
+                0 => log.wait_synced(acked).unwrap_err(),
+                1 => commit(&log, b"after that").unwrap_err(),
+                _ => {
+                    let (csn, _) = append(&log, b"after that", &[]).unwrap();
+                    log.wait_staged(csn).unwrap_err()
+                }
+            };
+            assert!(matches!(refused, LogError::Poisoned(_)), "{medium:?}, seed {seed}: {refused}");
+            assert!(refused.to_string().contains("cannot be accessed"), "{refused}");
+            let marks = log.watermarks();
+            assert!(marks.synced <= lsns[0].1, "{medium:?}, seed {seed}: {marks:?}");
+            drop(log);
+            let image = env.crash(CrashKind::Kill, seed);
+            let Err(LogError::Damaged(damage)) = open_with(&image, &beginning(), staged.clone()) else {
+                panic!("{medium:?}, seed {seed}: commits are lost")
+            };
+            let text = damage.to_string();
+            assert!(
+                text.contains("may be in that file alone") && text.contains("cannot be accessed"),
+                "{text}"
+            );
+            // The file is of no use any more.
+            let other = StagingOptions { path: "/db/other".into(), ..staged.staging.clone().unwrap() };
+            let adopting = LogOptions { adopt_staging_loss: true, staging: Some(other), ..staged.clone() };
+            let (log, report, _) = open_with(&image, &beginning(), adopting).expect("without them");
+            assert!(report.last_csn <= acked);
+            commit(&log, b"it goes on").unwrap();
+        }
+    }
+}

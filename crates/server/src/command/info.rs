@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fulgurite::env::ContextSwitches;
+use fulgurite::env::{ContextSwitches, MemoryMedium};
 use fulgurite::{Missing, Stats};
 
 use super::server::REDIS_VERSION;
@@ -166,7 +166,30 @@ fn persistence(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> R
             ("fulgurite_commits_per_sync", &format_args!("{:.2}", stats.log.commits_per_sync())),
         ],
     );
+    staging(stats, text);
     Ok(())
+}
+
+fn staging(stats: &Stats, text: &mut String) {
+    let Some(staging) = &stats.staging else {
+        return lines(text, [("fulgurite_staging", &"none")]);
+    };
+    let medium = match staging.medium {
+        MemoryMedium::Persistent => "persistent",
+        MemoryMedium::Volatile => "volatile",
+    };
+    lines(
+        text,
+        [
+            ("fulgurite_staging", &medium),
+            ("fulgurite_staging_file", &staging.path.display()),
+            ("fulgurite_staged_bytes", &stats.log.staged_bytes),
+            ("fulgurite_synced_commit", &stats.synced.0),
+            ("fulgurite_stagings", &stats.log.stagings),
+            ("fulgurite_staging_drains", &stats.log.drains),
+            ("fulgurite_staging_waits", &stats.log.staging_waits),
+        ],
+    );
 }
 
 fn stats(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<()> {
