@@ -21,10 +21,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 MODULES = """crc16 crc32c_generic libcrc32c mbcache jbd2 ext4 virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev
 virtio_pci virtio_blk libnvdimm nd_btt nd_pmem nd_e820""".split()
-APPLETS = "sh mount insmod cat awk sleep mkdir ls wc grep poweroff kill".split()
+APPLETS = "sh mount insmod cat awk sleep mkdir ls wc grep sed poweroff kill".split()
 MEMORY_MIB, PERSISTENT_MIB, PERSISTENT_AT_MIB = 1024, 128, 512
 
 INIT = r"""#!/bin/sh
@@ -36,6 +37,9 @@ mount -t ext4 -o dax=always /dev/pmem0 /pmem || echo "FAILED mount of the persis
 mount -t ext4 /dev/vda /data || echo "FAILED mount of the disk"
 staging="--staging /pmem/staging --staging-buffer 1MiB"
 look() {
+    # What the segments have without the file, and then with it.
+    fulgurite stat /data/db 2>&1 | grep "may be in that file alone" | sed 's/.*acknowledged commits after \([0-9]*\) .*/SEGMENTS \1/'
+    fulgurite stat /data/db --json $staging | sed 's/.*"durable_csn":\([0-9]*\).*/COMMITS \1/'
     fulgurite check /data/db $staging >/dev/null || echo "FAILED check"
     last=$(fulgurite scan /data/db t $staging --reverse --limit 1 --keys-only)
     last=${last:-000000000000}
@@ -60,7 +64,7 @@ echo "START $from"
 rows > /rows &
 fulgurite load /data/db t --json --batch @BATCH@ $staging < /rows &
 sleep @SECONDS@
-kill -9 $!
+kill -9 $! || echo "FAILED the process ended by itself"
 wait
 look
 load
@@ -110,12 +114,18 @@ class Acknowledged:
     """What the machine reported as durable, and the checks of what it finds."""
 
     def __init__(self):
-        self.rows, self.first, self.lives = 0, 1, 0
+        self.rows, self.first, self.lives, self.in_segments, self.from_file = 0, 1, 0, None, 0
 
     def line(self, line):
         """True for each report of durable rows."""
-        if "FAILED" in line or "error:" in line:
+        if "FAILED" in line or "error:" in line or "panicked" in line:
             sys.exit(f"failed: {line}")
+        if found := re.search(r"SEGMENTS (\d+)", line):
+            self.in_segments = int(found[1])
+        if found := re.search(r"COMMITS (\d+)", line):
+            # Commits that were in the file alone.
+            self.from_file += self.in_segments is not None and int(found[1]) > self.in_segments
+            self.in_segments = None
         if found := re.search(r"FOUND (\d+) (\d+)", line):
             last, count = int(found[1]), int(found[2])
             if last != count or last < self.rows:
@@ -132,6 +142,8 @@ class Acknowledged:
 def one_round(machine, acknowledged, reports):
     """Kills the machine once it has reported so many times in its second life."""
     starts = seen = 0
+    timer = threading.Timer(180, machine.kill)
+    timer.start()
     for line in machine.stdout:
         starts += "START" in line
         if acknowledged.line(line.strip()) and starts == 2:
@@ -143,8 +155,9 @@ def one_round(machine, acknowledged, reports):
                     acknowledged.line(rest.strip())
                 break
     machine.wait()
+    timer.cancel()
     if seen < reports:
-        sys.exit("the machine ended by itself")
+        sys.exit("the machine ended by itself, or hung")
 
 
 def main():
@@ -166,7 +179,10 @@ def main():
             pack(root, initrd, 0.3 + 1.5 * chance.random(), batch)
             one_round(start(kernel, initrd, memory, disk), acknowledged, chance.randrange(1, 20))
             print(f"round {nth}: {acknowledged.rows} rows acknowledged, batches of {batch}, nothing lost", flush=True)
-        print(f"{rounds} machines and {rounds} processes killed, {acknowledged.lives} recoveries, nothing lost")
+        print(f"{rounds} machines and {rounds} processes killed, {acknowledged.lives} recoveries, nothing lost; "
+              f"{acknowledged.from_file} of them needed what the file held")
+        if acknowledged.from_file == 0:
+            sys.exit("no recovery needed the file: this shows nothing")
     finally:
         shutil.rmtree(directory)
         shutil.rmtree(os.path.dirname(memory))

@@ -49,7 +49,7 @@ enum Action {
         json: bool,
     },
     /// Open a database without the staging file that it lost, and close it. The commits that were only in that file are lost for good;
-    /// those before them are kept.
+    /// those before them are kept. With --staging, of a file that cannot be read as a whole, what comes before the damage is kept.
     AdoptLoss {
         /// The database directory.
         dir: PathBuf,
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             with_database(dir, Missing::Refuse, |db| report(db, *json, "the log holds all commits up to"))
         }
         Action::AdoptLoss { dir, json } => {
-            let options = Options { create: false, adopt_staging_loss: true, staging: None, ..options() };
+            let options = Options { create: false, adopt_staging_loss: true, ..options() };
             with_options(dir, options, |db| report(db, *json, "the database goes on after commit"))
         }
     }

@@ -2,17 +2,22 @@
 //! damaged (a machine check), or because another program has cut the file. Here the page is replaced by zeros, the mapping is marked, and the
 //! access goes on; the mapping's users ask before they believe what they read, or acknowledge what they stored.
 //!
-//! The handler is installed with the first mapping, and passes on every SIGBUS that is not of a mapping. A program that installs its own one
-//! later, without passing the signal on, ends at such an access as it would have before.
+//! The handler is installed with the first mapping, and again with a later one if another has replaced it. It passes on every SIGBUS that is
+//! not an access to a mapping. A program that installs its own one later, without passing the signal on, and a thread that blocks it, end at
+//! such an access as they would have before.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::Process;
 
 /// How many mappings are watched at a time. An access to a lost page of a further one ends the process.
-const WATCHED_MAX: usize = 64;
+const WATCHED_MAX: usize = 256;
 
 const PAGE_BYTES: usize = 4096;
 
@@ -21,172 +26,202 @@ const WHOLE: usize = usize::MAX;
 
 /// A mapping, for the signal handler: it takes no lock.
 struct Watched {
-    /// The process that has it, 0 for none.
-    process: AtomicI32,
+    /// Identifies the registration, 0 for none: no two have the same number, those of other processes included. The other fields are
+    /// valid if it is the same before and after they are read.
+    registration: AtomicU64,
     start: AtomicUsize,
-    /// Its length in bytes, 0 while the slot is being filled or is free.
+    /// Its length in bytes.
     len: AtomicUsize,
-    /// Where the first page that was found lost begins in the mapping, or [`WHOLE`].
+    /// Where the first lost page begins in the mapping, or [`WHOLE`].
     lost: AtomicUsize,
 }
 
 static WATCHED: [Watched; WATCHED_MAX] = [const {
     Watched {
-        process: AtomicI32::new(0),
+        registration: AtomicU64::new(0),
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         lost: AtomicUsize::new(WHOLE),
     }
 }; WATCHED_MAX];
 
-/// What SIGBUS did before.
-static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
+/// The last registration. Its holder changes the list, and installs the handler.
+static LAST: Mutex<u64> = Mutex::new(0);
+
+/// The process to which the registrations belong: a child of it has none of the mappings. Never freed.
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// What SIGBUS did before our handler; never freed.
+static FORMER: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// Watches a mapping while it lives.
 #[derive(Debug)]
-pub(super) struct Watch(Option<&'static Watched>);
-
-impl std::fmt::Debug for Watched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watched").field("start", &self.start).finish_non_exhaustive()
-    }
+pub(super) struct Watch {
+    slot: Option<usize>,
+    registration: u64,
 }
 
 impl Watch {
     /// Of a mapping that stays until this value is dropped.
     pub fn new(start: *mut u8, len: usize) -> io::Result<Watch> {
+        // In a child, the thread that held the lock at the fork is missing.
+        let locked = LAST.try_lock_for(Duration::from_secs(1));
+        let mut last = locked.ok_or_else(|| io::Error::other("forked while a file was being mapped"))?;
         install()?;
-        let process = process();
-        // A slot that a parent of this process had is free here: its mappings are not inherited.
-        let take = |watched: &&Watched| {
-            let owner = watched.process.load(Ordering::Relaxed);
-            owner != process
-                && watched
-                    .process
-                    .compare_exchange(owner, process, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-        };
-        let Some(watched) = WATCHED.iter().find(take) else { return Ok(Watch(None)) };
-        watched.len.store(0, Ordering::SeqCst);
-        watched.lost.store(WHOLE, Ordering::SeqCst);
-        watched.start.store(start.addr(), Ordering::SeqCst);
-        watched.len.store(len, Ordering::SeqCst);
-        Ok(Watch(Some(watched)))
+        if !is_current() {
+            WATCHED.iter().for_each(|watched| watched.registration.store(0, Ordering::SeqCst));
+            PROCESS.store(Box::into_raw(Box::new(Process::current())), Ordering::SeqCst);
+        }
+        *last += 1;
+        let registration = *last;
+        let slot = WATCHED.iter().position(|watched| watched.registration.load(Ordering::SeqCst) == 0);
+        if let Some(slot) = slot {
+            let watched = &WATCHED[slot];
+            watched.start.store(start.addr(), Ordering::SeqCst);
+            watched.len.store(len, Ordering::SeqCst);
+            watched.lost.store(WHOLE, Ordering::SeqCst);
+            watched.registration.store(registration, Ordering::SeqCst);
+        }
+        Ok(Watch { slot, registration })
     }
 
-    /// Where a page that was found lost begins in the mapping.
+    /// Where the first page that was found lost begins in the mapping: by an access of this thread, or one that it knows of.
     pub fn lost(&self) -> Option<usize> {
-        self.0.map(|watched| watched.lost.load(Ordering::Acquire)).filter(|&at| at != WHOLE)
+        // After the accesses before this call, loads and stores.
+        fence(Ordering::SeqCst);
+        let lost = WATCHED[self.slot?].lost.load(Ordering::SeqCst);
+        (lost != WHOLE).then_some(lost)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let Some(watched) = self.0 else { return };
-        // A child has the slot of its own process, or none.
-        if watched.process.load(Ordering::Relaxed) == process() {
-            watched.len.store(0, Ordering::SeqCst);
-            watched.process.store(0, Ordering::Release);
-        }
+        let Some(slot) = self.slot else { return };
+        // In a child it may be another's by now.
+        let registration = &WATCHED[slot].registration;
+        let _ = registration.compare_exchange(self.registration, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
-fn process() -> i32 {
-    // SAFETY: no arguments, and it cannot fail.
-    unsafe { libc::getpid() }
+/// Whether the registrations are this process's.
+fn is_current() -> bool {
+    // SAFETY: it is null, or never freed.
+    unsafe { PROCESS.load(Ordering::SeqCst).as_ref() }.is_some_and(Process::is_current)
 }
 
+/// Makes ours the handler of SIGBUS, if it is not. The caller has the lock of the registry.
 fn install() -> io::Result<()> {
-    // Two threads that install it at once would take the handler for its own former one.
-    static IS_INSTALLED: parking_lot::Mutex<bool> = parking_lot::Mutex::new(false);
-    let mut is_installed = IS_INSTALLED.lock();
-    if *is_installed {
+    let mut current = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: the pointers are valid.
+    let current = unsafe {
+        if libc::sigaction(libc::SIGBUS, ptr::null(), current.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        current.assume_init()
+    };
+    let ours = handle as *const () as usize;
+    if current.sa_sigaction == ours {
         return Ok(());
     }
-    let mut former = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: the pointers are valid, and a zeroed `sigaction` is one.
-    let former = unsafe {
-        if libc::sigaction(libc::SIGBUS, ptr::null(), former.as_mut_ptr()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        former.assume_init()
-    };
-    let _ = FORMER.set(former);
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and calls only what is safe in a handler.
+    FORMER.store(Box::into_raw(Box::new(current)), Ordering::SeqCst);
+    // SAFETY: a zeroed `sigaction` is one; the handler has the signature that SA_SIGINFO asks for, and calls only what is safe in a
+    // handler.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        action.sa_sigaction = handle as *const () as usize;
+        action.sa_sigaction = ours;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        libc::sigemptyset(&mut action.sa_mask);
-        if libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) != 0 {
+        libc::sigemptyset(&raw mut action.sa_mask);
+        if libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) != 0 {
             return Err(io::Error::last_os_error());
         }
     }
-    *is_installed = true;
     Ok(())
 }
 
 /// The handler of SIGBUS. It takes no lock and allocates nothing.
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes a valid `info`; SIGBUS has an address.
-    let (address, was_sent) = unsafe { ((*info).si_addr().addr(), (*info).si_code <= 0) };
-    if was_sent || !replace(address) {
-        pass_on(signal, info, context);
+    let (address, code) = unsafe { ((*info).si_addr().addr(), (*info).si_code) };
+    let is_handled = match code {
+        // This thread accesses the page now, so the mapping is there.
+        libc::BUS_ADRERR | libc::BUS_MCEERR_AR => replace(address),
+        // Somebody else found the damage: an access will raise the signal again.
+        libc::BUS_MCEERR_AO => mark(address).is_some(),
+        _ => false,
+    };
+    if !is_handled {
+        pass_on(signal, code, info, context);
     }
+}
+
+/// Marks the mapping with this address; it and the page's offset. `None` if the address is in none.
+fn mark(address: usize) -> Option<(usize, usize, usize)> {
+    if !is_current() {
+        return None;
+    }
+    WATCHED.iter().find_map(|watched| {
+        let registration = watched.registration.load(Ordering::SeqCst);
+        let (start, len) = (watched.start.load(Ordering::SeqCst), watched.len.load(Ordering::SeqCst));
+        let at = address.checked_sub(start).filter(|at| registration != 0 && *at < len)?;
+        if watched.registration.load(Ordering::SeqCst) != registration {
+            return None;
+        }
+        let at = at / PAGE_BYTES * PAGE_BYTES;
+        watched.lost.fetch_min(at, Ordering::SeqCst);
+        Some((start, len, at))
+    })
 }
 
 /// Replaces the page of a mapping by zeros, and marks the mapping. False if the address is in none.
 fn replace(address: usize) -> bool {
-    let process = process();
-    let found = WATCHED.iter().find_map(|watched| {
-        let (start, len) = (watched.start.load(Ordering::SeqCst), watched.len.load(Ordering::SeqCst));
-        let is_inside = watched.process.load(Ordering::SeqCst) == process
-            && address.checked_sub(start).is_some_and(|at| at < len);
-        is_inside.then_some((watched, start, len))
-    });
-    let Some((watched, start, len)) = found else { return false };
-    let at = (address - start) / PAGE_BYTES * PAGE_BYTES;
-    // First the mark, then the page: who sees the zeros sees the mark.
-    watched.lost.store(at, Ordering::SeqCst);
-    // Memory with huge pages takes no shorter ones: then all of the mapping is lost.
+    // First the mark, then the page: a thread that sees the zeros sees the mark.
+    let Some((start, len, at)) = mark(address) else { return false };
+    // Memory with larger pages takes no shorter ones: then all of the mapping is lost.
     map_zeros(start + at, PAGE_BYTES) || map_zeros(start, len)
 }
 
 fn map_zeros(start: usize, len: usize) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the range is in a mapping that its owner has not unmapped yet, and stays accessible. `mmap` is one system call;
-    // the thread that was interrupted finds its `errno` as it was.
+    // SAFETY: the range is in a mapping that this thread is accessing, so its owner has not unmapped it, and it stays accessible. Both are
+    // one system call each; the code that was interrupted finds its `errno` as it was.
     unsafe {
         let errno = *libc::__errno_location();
-        let mapped = libc::mmap(ptr::without_provenance_mut(start), len, protection, flags, -1, 0);
+        let start = ptr::without_provenance_mut(start);
+        let is_mapped = libc::mmap(start, len, protection, flags, -1, 0) != libc::MAP_FAILED;
+        if is_mapped {
+            libc::madvise(start, len, libc::MADV_DONTFORK);
+        }
         *libc::__errno_location() = errno;
-        mapped != libc::MAP_FAILED
+        is_mapped
     }
 }
 
 /// Does what would have been done without this handler.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let Some(former) = FORMER.get() else { return };
-    let handler = former.sa_sigaction;
-    // SAFETY: the former action is as the program, or Rust's library, installed it. With the default one back, the access is repeated,
-    // and ends the process; a signal that was sent is sent again.
+fn pass_on(signal: libc::c_int, code: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: it is null, or never freed.
+    let Some(former) = (unsafe { FORMER.load(Ordering::SeqCst).as_ref() }) else { return };
+    // An access that goes on raises it again; nothing else does.
+    let is_repeated = code > 0 && code != libc::BUS_MCEERR_AO;
+    // SAFETY: the former action is as the program, or Rust's library, installed it.
     unsafe {
-        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-            if handler == libc::SIG_IGN && (*info).si_code <= 0 {
-                return;
+        match former.sa_sigaction {
+            libc::SIG_IGN if !is_repeated => {}
+            libc::SIG_DFL | libc::SIG_IGN => {
+                libc::signal(signal, libc::SIG_DFL);
+                if !is_repeated {
+                    libc::raise(signal);
+                }
             }
-            libc::signal(signal, libc::SIG_DFL);
-            if (*info).si_code <= 0 {
-                libc::raise(signal);
+            handler if former.sa_flags & libc::SA_SIGINFO != 0 => {
+                let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(handler);
+                handler(signal, info, context);
             }
-        } else if former.sa_flags & libc::SA_SIGINFO != 0 {
-            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                std::mem::transmute(handler);
-            handler(signal, info, context);
-        } else {
-            let handler: extern "C" fn(libc::c_int) = std::mem::transmute(handler);
-            handler(signal);
+            handler => {
+                let handler: extern "C" fn(libc::c_int) = std::mem::transmute(handler);
+                handler(signal);
+            }
         }
     }
 }

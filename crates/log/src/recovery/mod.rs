@@ -154,7 +154,8 @@ fn judge(
     let is_staged = |tail: &StagedTail| tail.first().is_none_or(|first| first <= walked.end);
     let adopts_loss = need != Need::Nothing && options.adopt_staging_loss && staged.is_none_or(is_staged);
     let witnesses = staged.map_or(&[][..], StagedTail::headers);
-    tail::judge(inventory, chain, walked, from, witnesses, adopts_loss)?;
+    let staged_beyond = staged.and_then(|tail| tail.proven_beyond(walked.last_csn));
+    tail::judge(inventory, chain, walked, from, (witnesses, staged_beyond), adopts_loss)?;
     let unproven = match staged {
         Some(tail) => tail.first(),
         None => adopts_loss.then(|| Lsn::new(chain.newest().start_segment, 0)),

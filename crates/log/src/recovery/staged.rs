@@ -9,6 +9,7 @@ use crate::staging::{AtPath, StagedTail, StagingFile, StagingId};
 use fulgurite_env::{Env, OpenOptions};
 use fulgurite_types::DatabaseId;
 use std::error::Error;
+use std::io;
 use std::path::Path;
 
 /// Whether the opening needs what the file holds.
@@ -40,13 +41,16 @@ pub(super) fn read(
     need: Need,
 ) -> Result<Option<StagedTail>, LogError> {
     let Need::Tail(id) = need else { return Ok(None) };
-    let why = match find(env, options, inventory.database, chain, id)? {
-        Ok(tail) => return Ok(Some(tail)),
-        Err(why) => why,
+    let (found, why) = match find(env, options, inventory.database, chain, id)? {
+        Ok(tail) => match tail.lost.clone() {
+            None => return Ok(Some(tail)),
+            Some(lost) => (Some(tail), format!("not all of it can be read: {lost}")),
+        },
+        Err(why) => (None, why),
     };
     if options.adopt_staging_loss {
-        tracing::warn!(%id, %why, "the database is opened without its staging file");
-        return Ok(None);
+        tracing::warn!(%id, %why, "the database is opened without its staging file, or a part of it");
+        return Ok(found);
     }
     // Without the file: it says how far the segments reach.
     let last = walk::walk(inventory, chain, from, &mut Discard)?.last_csn;
@@ -76,16 +80,16 @@ fn find(
         }
         Ok(AtPath::File(file)) if owns(&file, chain, Some(id)) => {
             file.check_medium(staging.medium)?;
-            match StagedTail::of(&file, chain.newest().epoch) {
-                Ok(tail) => return Ok(Ok(tail)),
-                Err(LogError::Damaged(damage)) => damage.to_string(),
-                Err(error) => return Err(error),
-            }
+            return Ok(Ok(StagedTail::of(&file, chain.newest().epoch)));
         }
         Ok(AtPath::File(file)) => format!("{path} has id {}", file.header.id),
-        Ok(AtPath::Unused) => format!("{path} was never used"),
+        Ok(AtPath::Unused) => format!("{path} holds nothing: it was never used, or was emptied"),
         Ok(AtPath::Nothing) => format!("there is no file {path}"),
         Err(LogError::Damaged(damage)) => damage.to_string(),
+        // No mapped file has that length: it was cut.
+        Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+            source.to_string()
+        }
         Err(error) => return Err(error),
     }))
 }
@@ -126,11 +130,17 @@ pub(crate) fn prepare(
     // A creation that was cut off left one that nothing was staged in.
     let is_new = chain.is_none() && file.header.previous == previous && file.newest_epoch().is_none();
     let may_take = file.is_free() || is_new || chain.is_some_and(|chain| owns(&file, chain, last));
-    file.check()?;
     if file.header.database != database || !may_take {
         return Err(in_use(&file, staging, database));
     }
     file.check_medium(staging.medium)?;
+    if !file.is_whole() {
+        // Nothing in it is needed any more.
+        tracing::warn!(path = %staging.path.display(), "the staging file is made anew: a part of it cannot be accessed");
+        drop(file);
+        remove(env, &staging.path)?;
+        return create();
+    }
     let fits = file.header.buffers == staging.buffers && file.header.buffer_bytes == staging.buffer_bytes;
     if !fits && need == Need::Nothing {
         drop(file);

@@ -20,14 +20,14 @@ struct Witness {
 }
 
 /// Fails if the checkpoint or any valid group testifies that the first missing commit was durable, unless `adopts_loss`, or if a group after
-/// the end belongs to an epoch whose start is lost. `staged` are the groups of the newest epoch in its staging file. Or if a group after
-/// the end belongs to an epoch whose start is lost.
+/// the end belongs to an epoch whose start is lost. `staged` are the groups of the newest epoch in its staging file, and the newest commit
+/// that they prove although one before it is missing.
 pub(super) fn judge(
     inventory: &Inventory,
     chain: &Chain,
     walked: &Walked,
     from: &ReplayFrom,
-    staged: &[GroupHeader],
+    (staged, staged_beyond): (&[GroupHeader], Option<Csn>),
     adopts_loss: bool,
 ) -> Result<(), LogError> {
     let newest = chain.newest();
@@ -35,6 +35,9 @@ pub(super) fn judge(
     let mut witness = Witness { durable: walked.mark, what: "a group before it".into() };
     if from.epoch == newest.epoch && from.durable_csn.max(from.csn) > witness.durable {
         witness = Witness { durable: from.durable_csn.max(from.csn), what: "the checkpoint".into() };
+    }
+    if let Some(durable) = staged_beyond.filter(|beyond| *beyond > witness.durable) {
+        witness = Witness { durable, what: "a group behind it in the staging file".into() };
     }
     let mut hear = |header: &GroupHeader| {
         if header.epoch == newest.epoch && header.durable > witness.durable {

@@ -189,7 +189,6 @@ impl StagingFile {
         };
         let copies = COPIES.map(|at| StagingHeader::decode(file.bytes(at, HEADER_BYTES)));
         let newest = copies.iter().flatten().max_by_key(|header| header.sequence).copied();
-        file.check()?;
         let Some(header) = newest else {
             let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
             let begins = file.bytes(0, 8);
@@ -355,6 +354,18 @@ impl StagingFile {
             .filter_map(|at| group_at(&data[at..], self.header.database, epoch))
             .map(|(header, _)| header)
             .collect()
+    }
+
+    /// Whether bytes are a valid group of an epoch.
+    pub fn is_group(&self, bytes: &[u8], epoch: Epoch) -> bool {
+        group_at(bytes, self.header.database, epoch).is_some_and(|(_, len)| len == bytes.len())
+    }
+
+    /// Whether the memory delivers all of its pages.
+    pub fn is_whole(&self) -> bool {
+        let bytes = self.bytes(0, self.mapped.len());
+        bytes.iter().step_by(fulgurite_env::MAPPED_BYTES).for_each(|byte| _ = std::hint::black_box(*byte));
+        self.check().is_ok()
     }
 
     /// Gives up the lock of the file. Nothing is stored any more.

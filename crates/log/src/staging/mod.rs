@@ -42,11 +42,11 @@ pub(crate) use self::file::{AtPath, StagingFile};
 pub use self::summary::{StagingSummary, inspect_staging};
 
 use crate::error::LogError;
-use crate::format::GroupHeader;
+use crate::format::{GROUP_HEADER_BYTES, GroupAt, GroupHeader};
 use crate::segments::Segment;
 use crate::stream::watermarks::Tip;
 use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
-use fulgurite_types::{Epoch, Lsn};
+use fulgurite_types::{Csn, Epoch, Lsn};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
@@ -252,14 +252,43 @@ impl Staging {
         pieces.ready.iter().take_while(|piece| !full_only || Some(piece.buffer) != newest).cloned().collect()
     }
 
-    /// The bytes of a piece that the caller, the thread that drains, has not released. Once it has read them, [`Staging::check`] tells
-    /// whether they were those.
-    pub fn bytes(&self, piece: &Piece) -> &[u8] {
-        self.file.bytes(piece.at, piece.len as usize)
-    }
-
-    /// Fails if the memory has not delivered what was read.
-    pub fn check(&self) -> Result<(), LogError> {
+    /// Copies groups of a piece that the caller, the thread that drains, has not released: those from byte `from` on, `max` bytes of them
+    /// or one. The result is checked, for nothing else may reach a segment: memory fails, and other programs write to files.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`] if they are not what was staged.
+    pub fn copy_groups(
+        &self,
+        piece: &Piece,
+        from: u32,
+        max: usize,
+        copy: &mut Vec<u8>,
+    ) -> Result<(), LogError> {
+        let at = piece.at + from as usize;
+        let rest = self.file.bytes(at, (piece.len - from) as usize);
+        let start = piece.offset + from;
+        let first = GroupHeader::decode_unchecked(rest).map_or(0, |header| header.payload_bytes as usize);
+        let max = max.max(first.saturating_add(GROUP_HEADER_BYTES as usize + 8)).min(rest.len());
+        copy.clear();
+        copy.extend_from_slice(&rest[..max]);
+        let mut whole = 0;
+        while whole < copy.len() {
+            let database = self.file.header.database;
+            let own = GroupAt { database, segment: piece.segment.number, offset: start + whole as u32 };
+            let group = GroupHeader::decode_at(&copy[whole..], own).map(|(header, _)| header.end() - start);
+            match group {
+                Ok(end) if end as usize <= copy.len() => whole = end as usize,
+                // The next call takes the one of which only a part fits.
+                _ if whole > 0 && copy.len() < rest.len() => break,
+                _ => {
+                    self.file.check()?;
+                    let what =
+                        format!("the group at {} is not what was staged", Lsn::new(own.segment, own.offset));
+                    return Err(LogError::damaged(self.path(), (at + whole) as u64, None, what));
+                }
+            }
+        }
+        copy.truncate(whole);
         self.file.check()
     }
 
@@ -313,15 +342,27 @@ pub(crate) struct StagedTail {
     groups: BTreeMap<Lsn, Vec<u8>>,
     /// Of these, and of valid groups behind bytes that are not.
     headers: Vec<GroupHeader>,
+    /// What the memory did not deliver: groups may be missing anywhere.
+    pub lost: Option<String>,
+    /// Whether everything that was stored survives while the memory does: then a group proves all before it.
+    is_volatile: bool,
 }
 
 impl StagedTail {
-    pub fn of(file: &StagingFile, epoch: Epoch) -> Result<StagedTail, LogError> {
+    pub fn of(file: &StagingFile, epoch: Epoch) -> StagedTail {
         let groups = file.groups(epoch).into_iter();
-        let groups = groups.map(|group| (group.start, group.bytes.to_vec())).collect();
-        let tail = StagedTail { groups, headers: file.headers(epoch) };
-        file.check()?;
-        Ok(tail)
+        // The copies are checked, should the memory have delivered other bytes this time.
+        let copies = groups.map(|group| (group.start, group.bytes.to_vec()));
+        let groups = copies.take_while(|(_, bytes)| file.is_group(bytes, epoch)).collect();
+        let headers = file.headers(epoch);
+        let lost = file.check().err().map(|error| error.to_string());
+        StagedTail { groups, headers, lost, is_volatile: !file.is_persistent() }
+    }
+
+    /// The newest commit that was staged although the one after `last` is missing, as far as a group proves that.
+    pub fn proven_beyond(&self, last: Csn) -> Option<Csn> {
+        let beyond = self.headers.iter().filter(|header| self.is_volatile && header.first_csn > last.next());
+        beyond.map(GroupHeader::last_csn).max()
     }
 
     /// The headers of all valid groups of the epoch, those behind damage included.

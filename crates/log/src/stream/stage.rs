@@ -13,6 +13,9 @@ use fulgurite_types::Csn;
 use fulgurite_types::sync::{MutexGuard, yield_now};
 use std::sync::Arc;
 
+/// So many bytes a drain writes with one call, or one group.
+const WRITE_BYTES: usize = 1 << 20;
+
 /// The thread that drains full buffers.
 pub(crate) fn run(stream: &Arc<CommitStream>) {
     let shared = &stream.shared;
@@ -98,11 +101,19 @@ impl CommitStream {
         let pieces = staging.to_drain(full_only);
         let Some(last) = pieces.last() else { return Ok(false) };
         let flushing = self.shared.flushing();
+        let mut copy = Vec::new();
         for piece in &pieces {
-            writer.write_staged(&piece.segment, piece.offset, staging.bytes(piece), piece.ends_segment)?;
+            let mut from = 0;
+            while from < piece.len {
+                let copied = staging.copy_groups(piece, from, WRITE_BYTES, &mut copy);
+                copied.map_err(|error| self.staging_failed(error))?;
+                writer.write_staged(&piece.segment, piece.offset + from, &copy)?;
+                from += copy.len() as u32;
+            }
+            if piece.ends_segment {
+                writer.seal(&piece.segment)?;
+            }
         }
-        // What was read of a lost page are zeros: the log ends here, before they count as written.
-        staging.check().map_err(|error| self.staging_failed(error))?;
         writer.sync()?;
         if !staging.is_persistent() {
             self.raise_durable(last.sequence);

@@ -26,9 +26,6 @@ use std::sync::Arc;
 
 const BLOCK: u32 = DIRECT_BYTES as u32;
 
-/// Staged groups are written so many bytes at a time: each write is copied to a buffer for whole blocks first.
-const STAGED_WRITE_BYTES: usize = 1 << 20;
-
 /// Only the writing thread touches it.
 pub(super) struct GroupWriter {
     shared: Arc<Shared>,
@@ -103,23 +100,20 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Writes staged groups of one segment, or all that are left of it with its end record, without a flush.
+    /// Writes staged groups of one segment, without a flush.
     pub fn write_staged(
         &mut self,
         segment: &Arc<Segment>,
         offset: u32,
         bytes: &[u8],
-        ends_segment: bool,
     ) -> Result<(), LogError> {
-        let mut offset = offset;
-        for chunk in bytes.chunks(STAGED_WRITE_BYTES) {
-            self.write_pieces(segment, &[IoSlice::new(chunk)], offset, Flush::Later)?;
-            offset += chunk.len() as u32;
-        }
-        if ends_segment {
-            self.sync()?;
-            self.segments.seal(segment);
-        }
+        self.write_pieces(segment, &[IoSlice::new(bytes)], offset, Flush::Later)
+    }
+
+    /// Flushes a segment that was written to its end record.
+    pub fn seal(&mut self, segment: &Arc<Segment>) -> Result<(), LogError> {
+        self.sync()?;
+        self.segments.seal(segment);
         Ok(())
     }
 

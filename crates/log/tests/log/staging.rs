@@ -518,7 +518,7 @@ fn an_adopted_loss_does_not_hide_damage_of_the_segments() {
 }
 
 /// Memory that does not deliver a page ends the log, not the process: lost bytes are neither acknowledged, nor read, nor written to a
-/// segment. The next opening names the commits at stake.
+/// segment. The next opening names the commits at stake; with the loss adopted it keeps those before the page.
 #[test]
 fn a_lost_page_ends_the_log_and_is_named() {
     for medium in [MemoryMedium::Persistent, MemoryMedium::Volatile] {
@@ -526,9 +526,13 @@ fn a_lost_page_ends_the_log_and_is_named() {
             let env = SimEnv::new(seed);
             let staged = staging(&env, medium, 1);
             let log = create(&env, staged.clone()).unwrap();
-            let lsns: Vec<_> = (0..20).map(|n| append(&log, &[n; 300], &[]).unwrap()).collect();
-            let acked = lsns.last().unwrap().0;
-            log.wait_staged(acked).unwrap();
+            let staged_one = |n: u8| {
+                let (csn, lsn) = append(&log, &[n; 300], &[]).unwrap();
+                log.wait_staged(csn).unwrap();
+                (csn, lsn)
+            };
+            let lsns: Vec<_> = (0..20).map(staged_one).collect();
+            let acked = lsns[19].0;
             env.lose_page(Path::new(STAGING), 4096 + 4096 * (seed as usize % 2)).unwrap();
             let refused = match seed % 3 {
                 0 => log.wait_synced(acked).unwrap_err(),
@@ -540,6 +544,7 @@ fn a_lost_page_ends_the_log_and_is_named() {
             };
             assert!(matches!(refused, LogError::Poisoned(_)), "{medium:?}, seed {seed}: {refused}");
             assert!(refused.to_string().contains("cannot be accessed"), "{refused}");
+            assert!(log.read_bytes(lsns[1].1, 300).is_err(), "its page is lost, or another");
             let marks = log.watermarks();
             assert!(marks.synced <= lsns[0].1, "{medium:?}, seed {seed}: {marks:?}");
             drop(log);
@@ -552,12 +557,71 @@ fn a_lost_page_ends_the_log_and_is_named() {
                 text.contains("may be in that file alone") && text.contains("cannot be accessed"),
                 "{text}"
             );
-            // The file is of no use any more.
-            let other = StagingOptions { path: "/db/other".into(), ..staged.staging.clone().unwrap() };
-            let adopting = LogOptions { adopt_staging_loss: true, staging: Some(other), ..staged.clone() };
+            let adopting = LogOptions { adopt_staging_loss: true, ..staged.clone() };
             let (log, report, _) = open_with(&image, &beginning(), adopting).expect("without them");
-            assert!(report.last_csn <= acked);
-            commit(&log, b"it goes on").unwrap();
+            let before = if seed % 2 == 0 { 0 } else { 4096 / 450 };
+            assert!(report.last_csn >= Csn(before) && report.last_csn < acked, "seed {seed}: {report:?}");
+            commit(&log, b"it goes on, in a new file").unwrap();
         }
+    }
+}
+
+/// What another program writes to the file reaches no segment, and counts as nothing.
+#[test]
+fn a_drain_checks_what_it_copies() {
+    for medium in [MemoryMedium::Persistent, MemoryMedium::Volatile] {
+        for seed in 0..20u64 {
+            let env = SimEnv::new(seed);
+            let staged = staging(&env, medium, 1);
+            let log = create(&env, staged.clone()).unwrap();
+            let mut lsns = Vec::new();
+            for n in 0..20 {
+                let (csn, lsn) = append(&log, &[n; 300], &[]).unwrap();
+                log.wait_staged(csn).unwrap();
+                lsns.push(lsn);
+            }
+            env.corrupt(Path::new(STAGING), 4096 + 397 * seed, |byte| *byte ^= 1 << (seed % 8)).unwrap();
+            let refused = log.wait_synced(Csn(20)).unwrap_err();
+            assert!(matches!(refused, LogError::Poisoned(_)), "{medium:?}, seed {seed}: {refused}");
+            assert!(refused.to_string().contains("is not what was staged"), "{refused}");
+            assert!(log.synced_csn() == Csn(0));
+            drop(log);
+            for kind in [CrashKind::Kill, CrashKind::PowerCut] {
+                if (medium, kind) == (MemoryMedium::Volatile, CrashKind::PowerCut) {
+                    continue;
+                }
+                let image = env.crash(kind, seed);
+                let opened = open_with(&image, &beginning(), staged.clone());
+                assert!(matches!(opened, Err(LogError::Damaged(_))), "{medium:?}, {kind:?}, seed {seed}");
+            }
+        }
+    }
+}
+
+/// In volatile memory a killed process leaves all that it stored: a group proves those before it, though nothing says that they are
+/// durable.
+#[test]
+fn a_hole_in_volatile_memory_is_named() {
+    for page in 0..3 {
+        let env = SimEnv::new(page);
+        let staged = staging(&env, MemoryMedium::Volatile, 1);
+        let log = create(&env, staged.clone()).unwrap();
+        for n in 0..40 {
+            let (csn, _) = append(&log, &[n; 300], &[]).unwrap();
+            log.wait_staged(csn).unwrap();
+        }
+        drop(log);
+        let image = env.crash(CrashKind::Kill, 1);
+        let mut bytes = image.read_raw(Path::new(STAGING)).unwrap();
+        bytes[4096 * (1 + page as usize)..][..4096].fill(0);
+        image.write_raw(Path::new(STAGING), &bytes).unwrap();
+        let Err(LogError::Damaged(damage)) = open_with(&image, &beginning(), staged.clone()) else {
+            panic!("page {page}: commits are lost")
+        };
+        let csns = damage.csns.expect("it says which");
+        assert!(csns.0 > Csn(8 * page) && csns.0 < Csn(12 * page + 2) && csns.1 == Csn(40), "{damage}");
+        let adopting = LogOptions { adopt_staging_loss: true, ..staged };
+        let (_, report, _) = open_with(&image, &beginning(), adopting).expect("without them");
+        assert_eq!(report.last_csn.next(), csns.0);
     }
 }
