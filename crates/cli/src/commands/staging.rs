@@ -49,7 +49,8 @@ enum Action {
         json: bool,
     },
     /// Open a database without the staging file that it lost, and close it. The commits that were only in that file are lost for good;
-    /// those before them are kept. With --staging, of a file that cannot be read as a whole, what comes before the damage is kept.
+    /// those before them are kept. With --staging, of a file with damaged pages, what comes before them is kept; leave it out where the file is
+    /// missing or cut short.
     AdoptLoss {
         /// The database directory.
         dir: PathBuf,

@@ -2,7 +2,7 @@
 //! damaged (a machine check), or because another program has cut the file. Here the page is replaced by zeros, the mapping is marked, and the
 //! access goes on; the mapping's users ask before they believe what they read, or acknowledge what they stored.
 //!
-//! The handler is installed with the first mapping, and again with a later one if another has replaced it. It passes on every SIGBUS that is
+//! The handler is installed with the first mapping, and again with a later one if it was reset meanwhile. It passes on every SIGBUS that is
 //! not an access to a mapping. A program that installs its own one later, without passing the signal on, and a thread that blocks it, end at
 //! such an access as they would have before.
 
@@ -119,20 +119,27 @@ fn install() -> io::Result<()> {
         }
         current.assume_init()
     };
-    let ours = handle as *const () as usize;
-    if current.sa_sigaction == ours {
+    let is_first = FORMER.load(Ordering::SeqCst).is_null();
+    // Another one may pass on to ours: two that do so to each other would never end.
+    if !is_first && current.sa_sigaction != libc::SIG_DFL {
         return Ok(());
     }
-    FORMER.store(Box::into_raw(Box::new(current)), Ordering::SeqCst);
+    if is_first {
+        FORMER.store(Box::into_raw(Box::new(current)), Ordering::SeqCst);
+    }
     // SAFETY: a zeroed `sigaction` is one; the handler has the signature that SA_SIGINFO asks for, and calls only what is safe in a
     // handler.
     unsafe {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        action.sa_sigaction = ours;
+        action.sa_sigaction = handle as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         libc::sigemptyset(&raw mut action.sa_mask);
         if libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) != 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            if is_first {
+                FORMER.store(ptr::null_mut(), Ordering::SeqCst);
+            }
+            return Err(error);
         }
     }
     Ok(())

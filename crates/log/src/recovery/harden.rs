@@ -12,6 +12,7 @@ use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START, new_file_name, 
 use crate::options::LogOptions;
 use fulgurite_types::DatabaseId;
 use fulgurite_types::Lsn;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
@@ -44,7 +45,15 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
             };
             rewritten += u64::from(end.offset() - from.offset());
             let block_end = (end.offset() as usize).next_multiple_of(BLOCK_BYTES).min(bytes.len());
-            let tail = &bytes[from.offset() as usize..block_end];
+            let mut tail = Cow::Borrowed(&bytes[from.offset() as usize..block_end]);
+            // Behind a lost page of the staging file; adopted as lost, like it.
+            for (offset, len) in found.staged_from(end.offset()) {
+                let at = (offset - from.offset()) as usize;
+                let len = len.min(tail.len().saturating_sub(at));
+                if len > 0 {
+                    tail.to_mut()[at..at + len].fill(0);
+                }
+            }
             for (nth, chunk) in tail.chunks(CHUNK_BYTES).enumerate() {
                 let offset = u64::from(from.offset()) + (nth * CHUNK_BYTES) as u64;
                 let written = file.write_at_dsync(chunk, offset);

@@ -86,6 +86,12 @@ impl Found {
         self.show_staged(buffer, start)
     }
 
+    /// Where the staged groups at or after an offset are, and their lengths.
+    pub fn staged_from(&self, offset: u32) -> impl Iterator<Item = (u32, usize)> + '_ {
+        let groups = self.staged.iter().map(|(at, bytes)| (*at, bytes.len()));
+        groups.filter(move |(at, _)| *at >= offset)
+    }
+
     /// Puts the staged groups over what the file has from `start` on. What both hold has to be the same.
     fn show_staged(&self, buffer: &mut [u8], start: usize) -> Result<(), LogError> {
         for (offset, staged) in &self.staged {

@@ -151,14 +151,15 @@ fn judge(
     staged: Option<&StagedTail>,
     options: &LogOptions,
 ) -> Result<(), LogError> {
-    let is_staged = |tail: &StagedTail| tail.first().is_none_or(|first| first <= walked.end);
+    let is_staged =
+        |tail: &StagedTail| tail.lost.is_some() || tail.first().is_none_or(|first| first <= walked.end);
     let adopts_loss = need != Need::Nothing && options.adopt_staging_loss && staged.is_none_or(is_staged);
     let witnesses = staged.map_or(&[][..], StagedTail::headers);
     let staged_beyond = staged.and_then(|tail| tail.proven_beyond(walked.last_csn));
     tail::judge(inventory, chain, walked, from, (witnesses, staged_beyond), adopts_loss)?;
     let unproven = match staged {
-        Some(tail) => tail.first(),
-        None => adopts_loss.then(|| Lsn::new(chain.newest().start_segment, 0)),
+        Some(tail) if tail.lost.is_none() => tail.first(),
+        _ => adopts_loss.then(|| Lsn::new(chain.newest().start_segment, 0)),
     };
     walked.proven = unproven.map_or(walked.proven, |unproven| walked.proven.min(unproven));
     Ok(())

@@ -41,16 +41,19 @@ pub(super) fn read(
     need: Need,
 ) -> Result<Option<StagedTail>, LogError> {
     let Need::Tail(id) = need else { return Ok(None) };
-    let (found, why) = match find(env, options, inventory.database, chain, id)? {
-        Ok(tail) => match tail.lost.clone() {
+    let (why, adopted) = match find(env, options, inventory.database, chain, id)? {
+        Found::File(tail) => match tail.lost.clone() {
             None => return Ok(Some(tail)),
-            Some(lost) => (Some(tail), format!("not all of it can be read: {lost}")),
+            Some(lost) => (format!("not all of it can be read: {lost}"), Some(Some(tail))),
         },
-        Err(why) => (None, why),
+        Found::Nothing(why) => (why, Some(None)),
+        Found::Another(why) => (why, None),
     };
-    if options.adopt_staging_loss {
+    if let Some(tail) = adopted
+        && options.adopt_staging_loss
+    {
         tracing::warn!(%id, %why, "the database is opened without its staging file, or a part of it");
-        return Ok(found);
+        return Ok(tail);
     }
     // Without the file: it says how far the segments reach.
     let last = walk::walk(inventory, chain, from, &mut Discard)?.last_csn;
@@ -58,40 +61,53 @@ pub(super) fn read(
         options.staging.as_ref().map_or_else(|| inventory.dir.path(), |staging| staging.path.as_path());
     let what = format!(
         "epoch {} staged its commits in a file with id {id}, and {why}; acknowledged commits after {last} may be in that file \
-         alone. Give the file, or open the database with the loss adopted",
+         alone. Give the file, or open the database with the loss adopted, and without another file",
         chain.newest().epoch
     );
     Err(LogError::damaged(path, 0, None, what))
 }
 
-/// The groups of the newest epoch in the file that the options name, or why it is not the one.
+/// The result of a look for the staging file at its path.
+enum Found {
+    /// The file of the newest epoch, and its groups.
+    File(StagedTail),
+    /// No file, for this reason.
+    Nothing(String),
+    /// Another one, for this reason; where the loss is adopted, it is not meant.
+    Another(String),
+}
+
 fn find(
     env: &dyn Env,
     options: &LogOptions,
     database: DatabaseId,
     chain: &Chain,
     id: StagingId,
-) -> Result<Result<StagedTail, String>, LogError> {
-    let Some(staging) = &options.staging else { return Ok(Err("the options name no staging file".into())) };
+) -> Result<Found, LogError> {
+    let Some(staging) = &options.staging else {
+        return Ok(Found::Nothing("the options name no staging file".into()));
+    };
     let path = staging.path.display();
-    Ok(Err(match StagingFile::open(env, &staging.path, options.open_options()) {
+    Ok(match StagingFile::open(env, &staging.path, options.open_options()) {
         Ok(AtPath::File(file)) if file.header.database != database => {
-            format!("{path} is of database {}", file.header.database)
+            Found::Another(format!("{path} is of database {}", file.header.database))
         }
         Ok(AtPath::File(file)) if owns(&file, chain, Some(id)) => {
             file.check_medium(staging.medium)?;
-            return Ok(Ok(StagedTail::of(&file, chain.newest().epoch)));
+            Found::File(StagedTail::of(&file, chain.newest().epoch))
         }
-        Ok(AtPath::File(file)) => format!("{path} has id {}", file.header.id),
-        Ok(AtPath::Unused) => format!("{path} holds nothing: it was never used, or was emptied"),
-        Ok(AtPath::Nothing) => format!("there is no file {path}"),
-        Err(LogError::Damaged(damage)) => damage.to_string(),
+        Ok(AtPath::File(file)) => Found::Another(format!("{path} has id {}", file.header.id)),
+        Ok(AtPath::Unused) => {
+            Found::Nothing(format!("{path} holds nothing: it was never used, or was emptied"))
+        }
+        Ok(AtPath::Nothing) => Found::Nothing(format!("there is no file {path}")),
+        Err(LogError::Damaged(damage)) => Found::Another(damage.to_string()),
         // No mapped file has that length: it was cut.
         Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
-            source.to_string()
+            Found::Another(source.to_string())
         }
         Err(error) => return Err(error),
-    }))
+    })
 }
 
 /// Whether a file of this database is that of the newest epoch, whose start has `id`: or was until an opening bound it that ended before its own
@@ -119,7 +135,14 @@ pub(crate) fn prepare(
     let previous = last.unwrap_or_default();
     let id = StagingId::random(env);
     let create = || StagingFile::create(env, staging, database, id, previous).map(Some);
-    let mut file = match StagingFile::open(env, &staging.path, OpenOptions::Write)? {
+    let opened = StagingFile::open(env, &staging.path, OpenOptions::Write).map_err(|error| match error {
+        // Nothing in it is needed, if it is this database's at all.
+        LogError::Damaged(damage) => {
+            LogError::Staging(format!("{damage}; give another path, or none, or remove the file"))
+        }
+        other => other,
+    });
+    let mut file = match opened? {
         AtPath::Nothing => return create(),
         AtPath::Unused => {
             remove(env, &staging.path)?;
@@ -129,7 +152,9 @@ pub(crate) fn prepare(
     };
     // A creation that was cut off left one that nothing was staged in.
     let is_new = chain.is_none() && file.header.previous == previous && file.newest_epoch().is_none();
-    let may_take = file.is_free() || is_new || chain.is_some_and(|chain| owns(&file, chain, last));
+    let seems_ours = file.is_free() || is_new || chain.is_some_and(|chain| owns(&file, chain, last));
+    // Lost pages seem to hold nothing.
+    let may_take = seems_ours && (last == Some(file.header.id) || file.check().is_ok());
     if file.header.database != database || !may_take {
         return Err(in_use(&file, staging, database));
     }
@@ -137,14 +162,14 @@ pub(crate) fn prepare(
     if !file.is_whole() {
         // Nothing in it is needed any more.
         tracing::warn!(path = %staging.path.display(), "the staging file is made anew: a part of it cannot be accessed");
-        drop(file);
         remove(env, &staging.path)?;
+        drop(file);
         return create();
     }
     let fits = file.header.buffers == staging.buffers && file.header.buffer_bytes == staging.buffer_bytes;
     if !fits && need == Need::Nothing {
-        drop(file);
         remove(env, &staging.path)?;
+        drop(file);
         return create();
     }
     if !fits {

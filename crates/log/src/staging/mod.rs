@@ -28,6 +28,9 @@
 //! ended before its own epoch began, and staged nothing. So an opening knows what may hold acknowledged commits, and refuses to do
 //! without it; and it takes no file for its own that may hold another's.
 //!
+//! INV-STG-5: of the file only what was checked after it was copied, group by group, reaches a segment or counts at an opening: memory
+//! fails, and other programs write to files. Once a page is lost, nothing is staged any more: a fence fails.
+//!
 //! # Why the leader copies
 //! The groups' buffers could be in the file, and filling them the staging copy. But then members are acknowledged before their
 //! group closes, so before it has a header: recovery would have to find the end inside an open group, by frames that carry neither
@@ -359,10 +362,10 @@ impl StagedTail {
         StagedTail { groups, headers, lost, is_volatile: !file.is_persistent() }
     }
 
-    /// The newest commit that was staged although the one after `last` is missing, as far as a group proves that.
+    /// The newest commit in a group that a walk to `last` has not reached, where that proves that something before it is missing.
     pub fn proven_beyond(&self, last: Csn) -> Option<Csn> {
-        let beyond = self.headers.iter().filter(|header| self.is_volatile && header.first_csn > last.next());
-        beyond.map(GroupHeader::last_csn).max()
+        let commits = self.headers.iter().filter(|_| self.is_volatile).map(GroupHeader::last_csn);
+        commits.max().filter(|newest| *newest > last)
     }
 
     /// The headers of all valid groups of the epoch, those behind damage included.

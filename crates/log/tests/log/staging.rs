@@ -625,3 +625,72 @@ fn a_hole_in_volatile_memory_is_named() {
         assert_eq!(report.last_csn.next(), csns.0);
     }
 }
+
+/// With the loss adopted, a lost page of the older of two full buffers costs the commits behind it, and no more; another file, or a damaged
+/// header, is refused before anything is changed.
+#[test]
+fn a_loss_is_adopted_with_the_right_file_alone() {
+    let env = SimEnv::new(1);
+    // Two buffers, and no thread that empties them.
+    let staged = staging(&env, MemoryMedium::Persistent, 1);
+    let buffers = staged.staging.clone().unwrap();
+    assert_eq!(buffers.buffers, 2);
+    let log = create(&env, staged.clone()).unwrap();
+    for n in 0..150u8 {
+        let (csn, _) = append(&log, &[n; 300], &[]).unwrap();
+        log.wait_staged(csn).unwrap();
+    }
+    assert!(log.stats().staged_bytes > u64::from(buffers.buffer_bytes), "the second one is in use");
+    assert_eq!(log.synced_csn(), Csn(0));
+    drop(log);
+    for page in [0, 3] {
+        let image = env.crash(CrashKind::Kill, 1);
+        image.lose_page(Path::new(STAGING), 4096 * (1 + page)).unwrap();
+        let before = image.read_raw(Path::new(STAGING)).unwrap();
+        let other = StagingOptions { path: "/db/other".into(), ..buffers.clone() };
+        let other_id = DatabaseId(4711);
+        let foreign = LogOptions { staging: Some(other.clone()), ..staged.clone() };
+        drop(
+            Log::create(Arc::clone(&image) as Arc<dyn Env>, "/db/foreign".as_ref(), other_id, foreign)
+                .unwrap(),
+        );
+        let adopting = LogOptions { adopt_staging_loss: true, ..staged.clone() };
+        let wrong = LogOptions { staging: Some(other), ..adopting.clone() };
+        let Err(LogError::Damaged(damage)) = open_with(&image, &beginning(), wrong) else {
+            panic!("it is another database's")
+        };
+        assert!(damage.to_string().contains("is of database"), "{damage}");
+        assert!(image.read_raw(Path::new(STAGING)).unwrap() == before, "nothing is changed");
+        let (log, report, _) = open_with(&image, &beginning(), adopting).expect("without them");
+        let kept = report.last_csn;
+        assert!(if page == 0 { kept == Csn(0) } else { kept > Csn(3 * 7) && kept < Csn(4 * 11) }, "{kept}");
+        let (csn, _) = commit(&log, b"it goes on").unwrap();
+        assert_eq!(csn, kept.next());
+        drop(log);
+        let again = image.crash(CrashKind::PowerCut, 2);
+        let (_, report, _) = open_with(&again, &beginning(), staged.clone()).expect("it is a new file");
+        assert_eq!(report.last_csn, csn);
+    }
+}
+
+/// A record without commits proves nothing; the commit behind it does.
+#[test]
+fn a_hole_before_the_last_commit_in_volatile_memory_is_named() {
+    let env = SimEnv::new(5);
+    let staged = staging(&env, MemoryMedium::Volatile, 2);
+    let log = create(&env, staged.clone()).unwrap();
+    for n in 0..10u8 {
+        let (csn, _) = append(&log, &[n; 300], &[]).unwrap();
+        log.wait_staged(csn).unwrap();
+    }
+    drop(log);
+    // The last commit but one.
+    let image = env.crash(CrashKind::Kill, 1);
+    let bytes = image.read_raw(Path::new(STAGING)).unwrap();
+    let at = bytes.windows(300).position(|body| body == [8; 300]).expect("it is staged");
+    image.corrupt(Path::new(STAGING), at as u64, |byte| *byte ^= 1).unwrap();
+    let Err(LogError::Damaged(damage)) = open_with(&image, &beginning(), staged) else {
+        panic!("two commits are lost")
+    };
+    assert_eq!(damage.csns, Some((Csn(9), Csn(10))), "{damage}");
+}
