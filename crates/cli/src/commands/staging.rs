@@ -79,6 +79,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             with_database(dir, Missing::Refuse, |db| report(db, *json, "the log holds all commits up to"))
         }
         Action::AdoptLoss { dir, json } => {
+            if let Some(staging) = options().staging
+                && !staging.path.exists()
+            {
+                let file = staging.path.display();
+                let what =
+                    format!("there is no file {file}; to go on without what it held, leave --staging out");
+                return Err(Failure::usage(what));
+            }
             let options = Options { create: false, adopt_staging_loss: true, ..options() };
             with_options(dir, options, |db| report(db, *json, "the database goes on after commit"))
         }

@@ -163,6 +163,9 @@ fn a_lost_staging_file_is_adopted_on_demand() {
     let get = ["tables", "db"];
     sandbox.run(&[&get[..], &staging[..]].concat()).fails(3, "there is no file");
     sandbox.run(&["staging", "drain", "db"]).fails(2, "--staging has to name the file");
+    sandbox
+        .run(&[&["staging", "adopt-loss", "db"], &staging[..]].concat())
+        .fails(2, "to go on without what it held, leave --staging out");
     let adopted = sandbox.run(&["staging", "adopt-loss", "db", "--json"]);
     assert!(adopted.code == Some(0) && adopted.stderr.contains("without its staging file"), "{adopted:?}");
     sandbox.ok(&["check", "db"]);
