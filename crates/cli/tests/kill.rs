@@ -63,6 +63,10 @@ fn every_reported_row_survives_a_kill() {
     let sandbox = Sandbox::new();
     let mut durable = 0;
     for kill in 0..KILLS {
+        // A child that lost its turn may have loaded nearly all before it was killed.
+        if ROWS - durable < 2 {
+            break;
+        }
         let wanted = 1 + RealEnv::new().random_u64() % ((ROWS - durable) / 2);
         durable += load_and_kill(&sandbox, durable, wanted);
         let found = found(&sandbox);

@@ -30,14 +30,14 @@ fn scan_of_ten(table: &Table, first: u64) -> (Duration, Duration) {
     (first, times[times.len() / 2])
 }
 
-/// Has `rows` of 100 bytes pass through a queue that is `length` long; returns the scans of its head, at most and at the end.
+/// Has `rows` of 100 bytes pass through a queue that is `length` long; returns the scans of its head, nearly the longest and the one at the end.
 fn pass(rows: u64, length: u64) -> (Duration, (Duration, Duration)) {
     let dir = tempfile::tempdir().unwrap();
     let durability = Durability::Async { interval: Duration::from_millis(100) };
     let options = Options { durability, memory_bytes: Some(256 << 20), ..Options::default() };
     let db = Database::open(dir.path().join("data"), options).unwrap();
     let table = db.table("queue").unwrap();
-    let mut most = Duration::ZERO;
+    let mut firsts = Vec::new();
     for first in (0..rows + length).step_by(BATCH as usize) {
         let mut txn = db.begin();
         for n in first..(first + BATCH).min(rows + length) {
@@ -53,12 +53,15 @@ fn pass(rows: u64, length: u64) -> (Duration, (Duration, Duration)) {
         }
         txn.commit().unwrap();
         if first > length && (first / BATCH).is_multiple_of((rows / BATCH / 20).max(1)) {
-            most = most.max(scan_of_ten(&table, first + BATCH - length).0);
+            firsts.push(scan_of_ten(&table, first + BATCH - length).0);
         }
     }
     let end = scan_of_ten(&table, rows);
+    // The thread may lose its turn in two of them.
+    firsts.sort();
+    let most = firsts.iter().rev().nth(2).copied().expect("there are about twenty");
     println!(
-        "{rows} rows through {length}: the scan of the first ten took {most:?} at most, {end:?} at the end"
+        "{rows} rows through {length}: the scan of the first ten took {most:?} or less but twice, {end:?} at the end"
     );
     (most, end)
 }

@@ -72,8 +72,11 @@ fn run(mix: Mix, seed: u64, seconds: u64) -> Tally {
     let clock = RealEnv::new();
     let now = || clock.clock().monotonic_ns() / 1_000_000_000;
     let until = now() + seconds;
+    let lower_least = u64::from(!mix.levels.is_empty());
     let mut rounds = Rounds::new(seed, mix);
-    while now() < until {
+    // On a busy machine as long as it takes to see something.
+    let is_enough = |tally: &Tally| tally.rounds > 4 && tally.crashes > 1 && tally.lower >= lower_least;
+    while now() < until || (!is_enough(&rounds.tally) && rounds.tally.rounds < 1_000) {
         rounds.run();
     }
     rounds.tally

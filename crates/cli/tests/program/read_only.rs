@@ -51,21 +51,10 @@ fn reading_a_closed_database_writes_nothing() {
     }
 }
 
-/// A process that loads and is killed.
+/// A process that loads, and is killed once the rows are durable.
 fn killed(sandbox: &Sandbox) {
-    let mut child = sandbox.start(&["load", "db", "t", "-", "--batch", "1"]);
-    let mut stdin = child.stdin.take().unwrap();
-    for n in 0..300 {
-        writeln!(stdin, "key {n}\tvalue {n}").unwrap();
-    }
-    stdin.flush().unwrap();
-    while std::fs::metadata(sandbox.file("db/SUPERBLOCK")).is_err() {
-        std::thread::yield_now();
-    }
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    drop(stdin);
+    let rows: String = (0..300).map(|n| format!("key {n}\tvalue {n}\n")).collect();
+    sandbox.load_and_kill("t", &rows);
 }
 
 #[test]

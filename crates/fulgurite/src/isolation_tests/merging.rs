@@ -215,7 +215,7 @@ fn a_read_that_found_a_value_reads_it_although_its_segment_dies_meanwhile() {
 fn keeps_nothing_merged(table: &Table) -> bool {
     // Threads of other tests may be in an epoch.
     let mut held = (0..20_000).map(|_| {
-        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_micros(200));
         table.state.index.memtables().reclaim()
     });
     held.any(|held| held == 0)

@@ -162,8 +162,8 @@ fn an_idle_cursor_keeps_no_memtable_that_was_merged() {
                     merge(csn);
                 }
                 // Threads of other tests may have pinned an epoch.
-                let mut held = (0..100_000).map(|_| {
-                    std::thread::yield_now();
+                let mut held = (0..20_000).map(|_| {
+                    std::thread::park_timeout(std::time::Duration::from_micros(200));
                     table.memtables().reclaim()
                 });
                 assert!(held.any(|held| held == 0), "{forward}, {rows}");
