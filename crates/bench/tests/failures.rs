@@ -132,7 +132,8 @@ fn a_signal_ends_the_run_and_prints_what_there_is() {
     let sandbox = Sandbox::new();
     let mut child = start(&sandbox, &["commit", "--engine", "fulgurite", "--rounds", "2"]);
     child_of(&sandbox, &mut child);
-    pause(500);
+    // It has begun by then, also where the disk is busy.
+    pause(3_000);
     signal("-INT", child.id());
     let (ran, report) = ended(child);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(130), ""));

@@ -356,7 +356,8 @@ fn overwrites_at_full_speed_stay_within_the_bound() {
     let live = u64::from(mib) << 20;
     // The share counts as 32 MiB at least.
     assert!(worst < live * 3 / 2 + 2 * (32 << 20) + (16 << 20), "{} MiB for {mib}", worst >> 20);
-    assert!(collection.moved_value_bytes > live, "{collection:?}");
+    // Commits are slowed for a collector that is behind; it moves less then, and finds more garbage in each segment.
+    assert!(collection.moved_value_bytes > live / 8, "{collection:?}");
     is_sound(&db);
     db.close().unwrap();
 }
