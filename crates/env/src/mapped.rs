@@ -85,7 +85,7 @@ pub trait MappedFile: fmt::Debug + Send + Sync {
 
     /// Whether the memory has delivered all that was read, and taken all that was stored, so far. An access to a page that it does not
     /// deliver, because it is damaged or because another program cut the file short, does not end the process: from then on the page is one
-    /// of zeros, stores to it are lost, and this is an error. Of 64 mapped files at a time that is so.
+    /// of zeros, stores to it are lost, and this is an error. Of 256 mapped files at a time that is so.
     ///
     /// # Errors
     /// Names the page.

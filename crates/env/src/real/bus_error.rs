@@ -152,7 +152,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     let is_handled = match code {
         // This thread accesses the page now, so the mapping is there.
         libc::BUS_ADRERR | libc::BUS_MCEERR_AR => replace(address),
-        // Somebody else found the damage: an access will raise the signal again.
+        // The kernel found the damage without an access: one will raise the signal again.
         libc::BUS_MCEERR_AO => mark(address).is_some(),
         _ => false,
     };

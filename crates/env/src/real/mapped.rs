@@ -51,6 +51,7 @@ pub(super) fn create(path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>>
     check_len(path, bytes)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = retry_on_intr(|| open(path, flags, Mode::from_raw_mode(0o644))).map_err(failed("create"))?;
+    let bytes = whole_pages(&file, bytes).map_err(failed("statfs"))?;
     let made = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes))
         .map_err(failed("fallocate"))
         .and_then(|()| map(file, path, bytes, OpenOptions::Write))
@@ -65,6 +66,14 @@ pub(super) fn create(path: &Path, bytes: u64) -> io::Result<Arc<dyn MappedFile>>
         let _ = rustix::fs::unlink(path);
     }
     Ok(Arc::new(made?))
+}
+
+/// As many bytes as the pages have that a file of `bytes` takes: those of hugetlbfs are long, and mapped as a whole.
+fn whole_pages(file: &OwnedFd, bytes: u64) -> Result<u64, Errno> {
+    let file_system = retry_on_intr(|| fstatfs(file))?;
+    let page = u64::try_from(file_system.f_bsize).unwrap_or(0);
+    let is_memory = Magic::new(file_system.f_type).is_memory();
+    Ok(if is_memory && page > 0 { bytes.next_multiple_of(page) } else { bytes })
 }
 
 /// Maps a file that exists.

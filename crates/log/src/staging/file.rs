@@ -208,7 +208,8 @@ impl StagingFile {
                 path.display()
             )));
         };
-        if header.file_bytes() != file.mapped.len() as u64 {
+        // On hugetlbfs it is longer: its pages are.
+        if header.file_bytes() > file.mapped.len() as u64 {
             let what =
                 format!("it has {} bytes, but its header says {}", file.mapped.len(), header.file_bytes());
             return Err(LogError::damaged(path, 0, None, what));
@@ -347,7 +348,7 @@ impl StagingFile {
     /// separates from its beginning, too.
     pub fn headers(&self, epoch: Epoch) -> Vec<GroupHeader> {
         let magic = GROUP_MAGIC.to_le_bytes();
-        let data = self.bytes(STAGING_DATA_START, self.mapped.len() - STAGING_DATA_START);
+        let data = self.bytes(STAGING_DATA_START, self.header.file_bytes() as usize - STAGING_DATA_START);
         let aligned =
             (0..data.len()).step_by(GROUP_ALIGN as usize).filter(|&at| data[at..].starts_with(&magic));
         aligned
