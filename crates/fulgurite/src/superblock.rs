@@ -15,7 +15,7 @@ pub(crate) const FILE_NAME: &str = "SUPERBLOCK";
 pub(crate) const TEMPORARY_NAME: &str = "SUPERBLOCK.new";
 const MAGIC: u64 = u64::from_le_bytes(*b"FULGSUPR");
 /// The format version that this program writes.
-pub(crate) const FORMAT_VERSION: u16 = 4;
+pub(crate) const FORMAT_VERSION: u16 = 5;
 /// The length of a copy; only its first [`ENCODED_BYTES`] bytes are used.
 pub(crate) const COPY_BYTES: usize = 4096;
 pub(crate) const ENCODED_BYTES: usize = 100;
@@ -287,14 +287,14 @@ mod tests {
             sample().encode()[..ENCODED_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             &hex[..96],
-            "46554c475355505204000000efcdab8967452301efcdab89674523010500000000000000030000000010000009000000"
+            "46554c475355505205000000efcdab8967452301efcdab89674523010500000000000000030000000010000009000000"
         );
     }
 
-    /// Versions 1 to 3 had the same fields: only the records that a copy leads to may be newer.
+    /// Versions 1 to 4 had the same fields: only the records that a copy leads to may be newer.
     #[test]
     fn copies_of_older_versions_decode() {
-        for version in [1, 2, 3] {
+        for version in [1, 2, 3, 4] {
             let mut copy = sample().encode();
             copy[8] = version;
             let crc = crc32c(&copy[..ENCODED_BYTES - 4]);

@@ -177,7 +177,7 @@ impl<'v> Trial<'v> {
         let mark = |sim: &SimEnv| {
             sim.read_raw(path)
                 .ok()
-                .and_then(|bytes| bytes.get(*offset as usize..)?.get(..72).map(<[u8]>::to_vec))
+                .and_then(|bytes| bytes.get(*offset as usize..)?.get(..104).map(<[u8]>::to_vec))
         };
         let mut history = self.victim.history.clone();
         history.doubt(self.doubt);

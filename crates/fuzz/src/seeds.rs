@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fulgurite::env::Env;
 use fulgurite_index::btree::describe;
-use fulgurite_log::{BulkKind, GROUP_HEADER_BYTES, GroupHeader, GroupKind, ScanItem, scan_segment};
+use fulgurite_log::{BulkKind, GroupHeader, GroupKind, ScanItem, scan_segment};
 
 use crate::directory::image;
 
@@ -33,7 +33,7 @@ fn each_group(mut take: impl FnMut(&GroupHeader, &[u8])) {
         for item in items {
             if let ScanItem::Group(header) = item {
                 let start = header.offset as usize;
-                let end = start + (GROUP_HEADER_BYTES + header.payload_bytes) as usize;
+                let end = start + (header.header_bytes() + header.payload_bytes) as usize;
                 take(&header, &bytes[start..end]);
             }
         }
@@ -51,7 +51,7 @@ fn payloads_of(kind: GroupKind) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     each_group(|header, bytes| {
         if header.kind == kind {
-            found.push(bytes[GROUP_HEADER_BYTES as usize..].to_vec());
+            found.push(bytes[header.header_bytes() as usize..].to_vec());
         }
     });
     found

@@ -7,7 +7,7 @@ pub use closed::{ClosedLog, ReadBulk};
 
 use crate::error::LogError;
 use crate::format::{
-    BULK_HEADER_BYTES, BulkHeader, BulkKind, GROUP_HEADER_BYTES, GroupHeader, SEGMENT_DATA_START,
+    BULK_HEADER_BYTES, BULK_START_BYTES, BulkHeader, BulkKind, GroupHeader, SEGMENT_DATA_START,
     bulk_record_bytes,
 };
 use crate::log::Log;
@@ -168,7 +168,7 @@ impl BulkStream {
         // is for checkpoints.
         let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
         if state.room() < bytes || (is_for_checkpoints && !reserve) {
-            let bytes_min = SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes;
+            let bytes_min = SEGMENT_DATA_START + BULK_START_BYTES + bytes;
             let next = next(&NextWanted { bytes_min, reserve })?;
             self.continue_in(next, &mut state)?;
         }
@@ -491,4 +491,4 @@ pub(crate) fn read_record(
     Ok(BulkRecord { kind: header.kind, body: bytes })
 }
 
-const _: () = assert!(GROUP_HEADER_BYTES.is_multiple_of(crate::format::GROUP_ALIGN));
+const _: () = assert!(BULK_START_BYTES.is_multiple_of(crate::format::GROUP_ALIGN));

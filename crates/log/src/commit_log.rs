@@ -60,7 +60,8 @@ pub trait CommitLog: Send + Sync + 'static {
     /// If the sizes differ from the admitted ones, or the CSN from the reserved one. The log is poisoned then.
     fn fill(&self, reservation: Self::Reservation, header: &FrameHeader, body: &[u8], local: &[ChunkRef]);
 
-    /// The newest durable commit: it and all before it survive a power cut.
+    /// The newest durable commit: it and all before it survive a power cut, and in a replicated log the loss of any minority of the
+    /// nodes, for a quorum has them. So "durable" means for all that commits ask of a log.
     fn durable_csn(&self) -> Csn;
 
     /// The newest commit such that a flush of the device covered it and all before it.
@@ -73,7 +74,7 @@ pub trait CommitLog: Send + Sync + 'static {
     /// log was closing, and is not. [`LogError::Usage`]: it was never reserved.
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
 
-    /// Returns when the commit is staged ([`Durability::Staged`]); without staging, when it is durable.
+    /// Returns when the commit is staged ([`Durability::Staged`]); without staging, when it is durable on this node.
     ///
     /// # Errors
     /// As [`CommitLog::wait_durable`].
@@ -166,16 +167,17 @@ impl CommitLog for Log {
 
     #[inline]
     fn durable_csn(&self) -> Csn {
-        self.stream.durable_csn()
+        self.stream.stable_csn()
     }
 
     #[inline]
     fn synced_csn(&self) -> Csn {
-        self.stream.progress.synced_csn()
+        self.stream.floor_csn()
     }
 
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
-        self.stream.wait_durable(csn)
+        self.stream.wait_durable(csn)?;
+        self.stream.wait_agreed(csn)
     }
 
     fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
@@ -187,7 +189,8 @@ impl CommitLog for Log {
     }
 
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
-        self.stream.wait_synced(csn)
+        self.stream.wait_synced(csn)?;
+        self.stream.wait_agreed(csn)
     }
 
     fn try_flush(&self) -> Result<bool, LogError> {

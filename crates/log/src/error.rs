@@ -54,6 +54,8 @@ pub enum LogError {
     Usage(String),
     /// A staging file is not what the options say. Nothing was changed.
     Staging(String),
+    /// Another node of the cluster leads, or none: nothing was logged. Commit on the leader.
+    NotLeader,
     /// The log was closed.
     Closed,
     /// The receiver of recovered frames refused one.
@@ -163,6 +165,9 @@ impl fmt::Display for LogError {
             ),
             LogError::Usage(what) => write!(f, "the log was called wrongly: {what}"),
             LogError::Staging(what) => write!(f, "{what}"),
+            LogError::NotLeader => {
+                write!(f, "this node does not lead its cluster; nothing was logged, commit on the leader")
+            }
             LogError::Closed => write!(f, "the log is closed; reopen the database"),
             LogError::Sink { csn, source } => {
                 write!(f, "the frame of commit {csn} could not be replayed: {source}")

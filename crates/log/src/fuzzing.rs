@@ -2,9 +2,9 @@
 //! the inputs reach the code after them.
 
 use crate::format::{
-    BULK_HEADER_BYTES, BulkHeader, BulkKind, EpochStart, FRAME_HEADER_BYTES, FrameHeader, GROUP_HEADER_BYTES,
-    GroupHeader, GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, align8, bulk_record_bytes,
-    encode_local_record, local_record_bytes,
+    BULK_HEADER_BYTES, BulkHeader, BulkKind, EpochStart, FRAME_HEADER_BYTES, FrameHeader, GroupHeader,
+    GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, align8, bulk_record_bytes, encode_local_record,
+    local_record_bytes,
 };
 use crate::scan::SegmentScan;
 use fulgurite_types::{Crc32c, Lsn, Reader, crc32c};
@@ -25,7 +25,7 @@ pub fn group(bytes: &[u8]) {
     let Ok(claimed) = GroupHeader::decode_unchecked(bytes) else { return };
     let own = claimed.at();
     let Ok((header, payload)) = GroupHeader::decode_at(bytes, own) else { return };
-    assert_eq!(header.encode(payload), bytes[..GROUP_HEADER_BYTES as usize]);
+    assert_eq!(*header.encode(payload), bytes[..header.header_bytes() as usize]);
     assert!(header.last_csn().next() >= header.first_csn || header.frames == 0);
     frames(payload);
     epoch_start(payload);
@@ -71,13 +71,14 @@ pub fn bulk(bytes: &[u8]) {
 /// the next one begins.
 pub fn seal_group(bytes: &mut [u8]) -> Option<(GroupKind, usize)> {
     let header = GroupHeader::decode_unchecked(bytes).ok()?;
-    let start = GROUP_HEADER_BYTES as usize;
+    let start = header.header_bytes() as usize;
     let end = start.checked_add(header.payload_bytes as usize).filter(|&end| end <= bytes.len())?;
     if header.kind == GroupKind::Frames {
         seal_frames(&mut bytes[start..end]);
     }
-    let crc = Crc32c::new().update(&bytes[..64]).update(&bytes[start..end]).finish();
-    bytes[64..68].copy_from_slice(&crc.to_le_bytes());
+    let crc_at = start - 8;
+    let crc = Crc32c::new().update(&bytes[..crc_at]).update(&bytes[start..end]).finish();
+    bytes[crc_at..crc_at + 4].copy_from_slice(&crc.to_le_bytes());
     Some((header.kind, align8(end as u32) as usize))
 }
 

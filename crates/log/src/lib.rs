@@ -79,6 +79,7 @@ mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod group_cursor;
 mod log;
 mod options;
 mod reader;
@@ -100,13 +101,13 @@ pub use commit_log::CommitLog;
 pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};
 pub use format::{
-    BULK_HEADER_BYTES, BulkHeader, BulkKind, ChunkRef, EpochStart, FRAME_HEADER_BYTES, FrameHeader,
-    GROUP_HEADER_BYTES, GroupHeader, GroupKind, OwnedBytes, SEGMENT_DATA_START, SegmentHeader, SpillId,
-    ValueOwner, frame_bytes, local_record_bytes,
+    Agreed, BULK_HEADER_BYTES, BulkHeader, BulkKind, ChunkRef, EncodedHeader, EpochStart, FRAME_HEADER_BYTES,
+    FrameHeader, GROUP_HEADER_BYTES, GroupFormat, GroupHeader, GroupKind, OwnedBytes, SEGMENT_DATA_START,
+    SegmentHeader, SpillId, ValueOwner, frame_bytes, local_record_bytes,
 };
 pub use log::{BulkBoundary, Log};
 pub use options::{LogOptions, StagingOptions};
-pub use reader::{LogReader, OwnedFrame};
+pub use reader::{EntryReader, LogReader, OwnedFrame};
 pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
 pub use room::LogRoom;
 pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in, visit_segment};
@@ -114,6 +115,8 @@ pub use segments::{SegmentInfo, Stream};
 pub use signal::{Signal, Sleep};
 pub use staging::{StagingId, StagingSummary, inspect_staging};
 pub use stats::LogStats;
+pub use stream::append_entries::Entry;
+pub use stream::entries::{EntryPositions, Role};
 pub use stream::groups::TimeBounds;
 pub use stream::watermarks::Watermarks;
 pub use stream::{Admission, Numbers, Reservation};

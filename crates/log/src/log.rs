@@ -14,12 +14,14 @@ use crate::scan::{SegmentScan, read_segment_in, scan_segment_in};
 use crate::segments::{OPENING_FILES, SegmentInfo, Segments, Stream, supply};
 use crate::shared::Shared;
 use crate::stats::{LogStats, add};
+use crate::stream::append_entries::Entry;
+use crate::stream::entries::{EntryPositions, FoundEntries, Role};
 use crate::stream::groups::TimeBounds;
 use crate::stream::watermarks::Watermarks;
 use crate::stream::{Admission, CommitStream, Reservation};
 use crate::{format, threads};
 use fulgurite_env::{Dir, Env, Joiner};
-use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
+use fulgurite_types::{Csn, DatabaseId, EntryId, Epoch, Lsn};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -124,7 +126,8 @@ impl Log {
         };
         let staging = prepare(&*env, &options, id, Need::Nothing, None)?;
         let start = EpochStart { staging: staging.as_ref().map(|file| file.header.id), ..start };
-        let begun = begin_epoch(dir.clone(), id, &options, 1, Vec::new(), &start)?;
+        let entries = FoundEntries::default();
+        let begun = begin_epoch(dir.clone(), id, &options, 1, Vec::new(), &start, entries)?;
         Log::start(env, id, options, begun.into_opened(Vec::new(), None, staging))
     }
 
@@ -170,7 +173,7 @@ impl Log {
         mut options: LogOptions,
         opened: Opened,
     ) -> Result<Arc<Log>, LogError> {
-        let Opened { segments, at, spans, index, staging, staged_tail } = opened;
+        let Opened { segments, at, spans, index, entries, staging, staged_tail } = opened;
         let takes_direct = || segments.file(&at.segment)?.takes_direct_writes();
         let is_direct = options.writes_directly()
             && takes_direct()
@@ -186,7 +189,7 @@ impl Log {
             Arc::clone(&segments),
             Arc::clone(&bulk),
             at,
-            index,
+            (index, entries),
             (staging, staged_tail),
             is_direct,
         ));
@@ -194,6 +197,83 @@ impl Log {
         let spills = AtomicU64::new(0);
         let spans = spans.into();
         Ok(Arc::new(Log { stream, bulk, apart, segments, shared, is_direct, spans, spills, threads }))
+    }
+
+    // Entries of a replicated log.
+
+    /// What this node does with entries; `None` if the log is not replicated.
+    pub fn role(&self) -> Option<Role> {
+        self.stream.role()
+    }
+
+    /// How far the entries have come; `None` if the log is not replicated.
+    pub fn entry_positions(&self) -> Option<EntryPositions> {
+        self.stream.positions()
+    }
+
+    /// Sets a callback for when an entry has got its number, has become durable here, or is agreed. It must not block, and must not wait for
+    /// durability, nor call [`Log::raise_agreed`]: the caller may be a thread that flushes.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the log is not replicated.
+    pub fn set_entry_observer(
+        &self,
+        observer: Box<dyn Fn(EntryPositions) + Send + Sync>,
+    ) -> Result<(), LogError> {
+        self.stream.set_entry_observer(Arc::from(observer))
+    }
+
+    /// Begins to lead in `term`: commits are taken from now on, and numbered. The first entry is a blank one, which [`Log::flush_entries`] or
+    /// the first commit writes. The caller has durably noted the term, and knows that this log has every entry that may be agreed.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if it is no follower, or its last entry is of this term or a later one; those of [`CommitLog::admit`].
+    pub fn lead(&self, term: u64) -> Result<(), LogError> {
+        self.stream.lead(term)
+    }
+
+    /// Ends numbering for good: no commit is taken, and those without a number fail with [`LogError::NotLeader`]. Those with a number
+    /// are written, and may still be agreed. Returns the last entry that has a number.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the log is not replicated.
+    pub fn fence(&self) -> Result<EntryId, LogError> {
+        self.stream.fence()
+    }
+
+    /// Appends an entry of a leader: after its own last one, and after all commits. It is durable once a flush has written it
+    /// ([`Log::flush_entries`]), with all that were appended before.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if it is damaged, skips an index or a CSN, is of an older term than the last one, or if this node is no follower;
+    /// then nothing was appended. Those of [`CommitLog::admit`].
+    pub fn append_entry(&self, entry: &Entry) -> Result<(), LogError> {
+        self.stream.append_entry(entry)
+    }
+
+    /// Appends an entry that names the members of the cluster, as bytes that the log does not interpret.
+    ///
+    /// # Errors
+    /// [`LogError::NotLeader`]; those of [`CommitLog::admit`].
+    pub fn propose_members(&self, members: &[u8]) -> Result<(), LogError> {
+        self.stream.propose_members(members)
+    }
+
+    /// Writes all that is appended, and returns when it is durable here.
+    ///
+    /// # Errors
+    /// [`LogError::NotLeader`] if commits have no number and get none, [`LogError::Poisoned`], [`LogError::Closed`].
+    pub fn flush_entries(&self) -> Result<(), LogError> {
+        self.stream.flush_entries()
+    }
+
+    /// Tells the log that a quorum has entry `id` durably, and with it all before. True if `agreed` rose: not if this log does not have that
+    /// entry, nor on a leader if the entry is of an older term.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the log is not replicated.
+    pub fn raise_agreed(&self, id: EntryId) -> Result<bool, LogError> {
+        self.stream.raise_agreed(id)
     }
 
     /// Reserves as [`CommitLog::reserve_at`] does, at any time.
@@ -240,14 +320,24 @@ impl Log {
     /// If `after` is older than the index reaches, which [`Log::drop_before`] and the replay that opened the log
     /// trimmed (INV-LOG-10): a later LSN would lose frames.
     pub fn replay_point(&self, after: Csn) -> Lsn {
-        self.stream.progress.find(after).unwrap_or_else(|_| {
+        let progress = &self.stream.progress;
+        let found = match self.shared.options.replicated {
+            true => progress.find_replicated(after),
+            false => progress.find(after).ok(),
+        };
+        found.unwrap_or_else(|| {
             panic!("INV-LOG-10: the replay point after commit {after} is not known any more")
         })
     }
 
     /// Drops index entries that serve only to find frames at or below `csn`.
     pub fn drop_before(&self, csn: Csn) {
-        self.stream.progress.drop_before(csn);
+        // The index keeps what `replay_point` of the same commit finds.
+        match self.shared.options.replicated {
+            true if csn == Csn::ZERO => {}
+            true => self.stream.progress.drop_before(csn.prev()),
+            false => self.stream.progress.drop_before(csn),
+        }
     }
 
     /// An identity for a write-ahead of chunks; never given twice.
@@ -417,6 +507,8 @@ impl Log {
             }
         }
         self.shared.set_closed();
+        self.shared.agreement.wake_all();
+        // What has no number is left: it did not happen.
         let flushed = flushed.and_then(|()| self.stream.flush_last());
         self.stop();
         // A thread that still makes a segment or writes bulk records began before `closed` was set; later ones see it.

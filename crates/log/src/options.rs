@@ -2,7 +2,7 @@
 
 use crate::durability::{FlushScheme, Waiting};
 use crate::error::LogError;
-use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, bulk_record_bytes};
+use crate::format::{BULK_START_BYTES, SEGMENT_DATA_START, bulk_record_bytes};
 use crate::stream::groups::{JOINABLE_BYTES_MAX, group_charge};
 use fulgurite_env::{MAPPED_BYTES, MemoryMedium, OpenOptions};
 use fulgurite_types::limits;
@@ -88,6 +88,9 @@ pub struct LogOptions {
     pub staging: Option<StagingOptions>,
     /// Opens the log without what a lost staging file held: the commits in it are lost.
     pub adopt_staging_loss: bool,
+    /// Whether the log is one of several that are replicas: each opening begins as a follower ([`Log::lead`](crate::Log::lead)). Only
+    /// [`FlushScheme::Combined`] numbers entries, and every segment has to have room for the longest group of another node.
+    pub replicated: bool,
 }
 
 impl Default for LogOptions {
@@ -108,6 +111,7 @@ impl Default for LogOptions {
             power_safe_cache: false,
             staging: None,
             adopt_staging_loss: false,
+            replicated: false,
         }
     }
 }
@@ -148,7 +152,26 @@ impl LogOptions {
                 ));
             }
         }
+        if self.replicated {
+            self.validate_replicated(&mut wrong);
+        }
         if wrong.is_empty() { Ok(()) } else { Err(LogError::Usage(wrong.join("; "))) }
+    }
+
+    fn validate_replicated(&self, wrong: &mut Vec<String>) {
+        if self.scheme != FlushScheme::Combined {
+            wrong.push(format!(
+                "a replicated log needs the scheme {}, not {}",
+                FlushScheme::Combined.name(),
+                self.scheme.name()
+            ));
+        }
+        if self.charge_max() < JOINABLE_BYTES_MAX as u32 {
+            wrong.push(format!(
+                "segment_bytes_min is {}, too little for a replicated log: other nodes send groups of {JOINABLE_BYTES_MAX} bytes",
+                self.segment_bytes_min
+            ));
+        }
     }
 
     /// Whether the commit stream is written around the page cache, if the file system allows it.
@@ -195,5 +218,5 @@ impl LogOptions {
 
 /// The longest body of a bulk record in a segment of `bytes`.
 fn body_max(bytes: u32) -> u32 {
-    bytes - SEGMENT_DATA_START - GROUP_HEADER_BYTES - bulk_record_bytes(0)
+    bytes - SEGMENT_DATA_START - BULK_START_BYTES - bulk_record_bytes(0)
 }

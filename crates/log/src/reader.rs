@@ -1,15 +1,14 @@
-//! The feed: the durable frames of the living chain, in order, while the log is being written.
+//! The feed: the durable frames of the living chain, in order, while the log is being written; and the entries of a replicated log, which
+//! are read as soon as they have numbers.
 
 use crate::error::LogError;
-use crate::format::{
-    ChunkRef, FrameHeader, GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START,
-};
+use crate::format::{ChunkRef, FrameHeader, GroupKind, Records};
+use crate::group_cursor::{GroupCursor, GroupRead};
 use crate::log::Log;
-use crate::recovery::EpochSpan;
-use crate::stream::CommitStream;
+use crate::stream::append_entries::Entry;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::path::Path;
 
 /// A frame delivered by a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,22 +25,19 @@ pub struct OwnedFrame {
 
 /// Reads the log from a CSN on.
 pub struct LogReader {
-    stream: Arc<CommitStream>,
-    spans: Arc<[EpochSpan]>,
+    cursor: GroupCursor,
     after: Csn,
-    position: Lsn,
-    span: usize,
     frames: VecDeque<OwnedFrame>,
 }
 
 impl std::fmt::Debug for LogReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LogReader(after {}, at {})", self.after, self.position)
+        write!(f, "LogReader(after {}, at {})", self.after, self.cursor.position())
     }
 }
 
 impl Log {
-    /// Reads the frames after `after`, as they become durable.
+    /// Reads the frames after `after`, as they become durable; in a replicated log, as they are agreed and durable.
     ///
     /// # Errors
     /// [`LogError::TooOld`] if the log does not reach back that far.
@@ -54,19 +50,19 @@ impl Log {
     /// # Errors
     /// [`LogError::Usage`] if `start` is in no living epoch.
     pub fn reader_at(&self, start: Lsn, after: Csn) -> Result<LogReader, LogError> {
-        let span = self.spans.iter().rposition(|span| {
-            span.start_segment <= start.segment() && span.end.is_none_or(|end| start <= end.lsn)
-        });
-        let span =
-            span.ok_or_else(|| LogError::Usage(format!("{start} is in no epoch that the log knows")))?;
-        Ok(LogReader {
-            stream: Arc::clone(&self.stream),
-            spans: Arc::clone(&self.spans),
-            after,
-            position: start,
-            span,
-            frames: VecDeque::new(),
-        })
+        Ok(LogReader { cursor: GroupCursor::new(self, start)?, after, frames: VecDeque::new() })
+    }
+
+    /// Reads the entries after index `after`, as soon as they have numbers: they may not be durable yet.
+    ///
+    /// # Errors
+    /// [`LogError::TooOld`] if the log does not reach back that far, [`LogError::Usage`] if it is not replicated.
+    pub fn entries(&self, after: u64) -> Result<EntryReader, LogError> {
+        self.stream.replicated()?;
+        let oldest = self.stream.progress.oldest();
+        let start =
+            self.stream.progress.find_entry(after).ok_or(LogError::TooOld { after: oldest, oldest })?;
+        Ok(EntryReader { cursor: GroupCursor::new(self, start)?, after })
     }
 }
 
@@ -95,78 +91,102 @@ impl LogReader {
 
     /// The LSN of the next group. The reader still needs this segment and later ones.
     pub fn position(&self) -> Lsn {
-        self.position
+        self.cursor.position()
     }
 
-    fn span(&self) -> EpochSpan {
-        self.spans[self.span]
-    }
-
-    /// Reads the group at `position`. False at the end of the durable groups.
+    /// Reads the next group. False at the end of those that are durable, and agreed.
     fn read_group(&mut self) -> Result<bool, LogError> {
-        if self.position >= self.stream.progress.tip().lsn {
-            return Ok(false);
-        }
-        if self.span().end.is_some_and(|end| end.lsn == self.position) {
-            self.span += 1;
-            self.position = Lsn::new(self.span().start_segment, SEGMENT_DATA_START);
+        let stream = &self.cursor.stream;
+        let (end, agreed) = (stream.progress.tip().lsn, stream.agreed_index());
+        let Some(group) = self.cursor.next(end, self.after)? else { return Ok(false) };
+        if group.header.kind != GroupKind::Frames {
             return Ok(true);
         }
-        let segments = &self.stream.segments;
-        let Some(segment) = segments.get(self.position.segment()) else {
-            let oldest = self.stream.progress.oldest();
-            return Err(LogError::TooOld { after: self.after, oldest });
-        };
-        let offset = self.position.offset();
-        let damaged = |what: String| {
-            LogError::damaged(
-                &segment.path,
-                offset.into(),
-                Some((self.after.next(), self.stream.durable_csn())),
-                what,
-            )
-        };
-        let room = segment.room(offset);
-        if room < GROUP_HEADER_BYTES {
-            return Err(damaged("there is no room for a group".into()));
+        if group.header.entry.index > agreed {
+            self.cursor.unread(&group);
+            return Ok(false);
         }
-        let mut bytes = self.stream.read(&segment, offset, GROUP_HEADER_BYTES)?;
-        let header = GroupHeader::decode_unchecked(&bytes).map_err(|error| damaged(error.to_string()))?;
-        if header.payload_bytes > room - GROUP_HEADER_BYTES {
-            return Err(damaged("the group is longer than its segment".into()));
-        }
-        let payload_at = offset + GROUP_HEADER_BYTES;
-        bytes.extend(self.stream.read(&segment, payload_at, header.payload_bytes)?);
-        let own = GroupAt { database: self.stream.shared.database, segment: segment.number, offset };
-        let (header, payload) =
-            GroupHeader::decode_at(&bytes, own).map_err(|error| damaged(error.to_string()))?;
-        if header.epoch != self.span().epoch {
-            return Err(damaged(format!(
-                "the group is of epoch {}, not of {}",
-                header.epoch,
-                self.span().epoch
-            )));
-        }
-        let mut frames = VecDeque::new();
-        if header.kind == GroupKind::Frames {
-            let last = self.span().end.map_or(Csn::MAX, |end| end.csn);
-            for record in Records::new(payload) {
-                let record = record.map_err(|error| damaged(error.to_string()))?;
-                if record.header.csn > self.after && record.header.csn <= last {
-                    frames.push_back(OwnedFrame {
-                        header: record.header,
-                        body: record.body.to_vec(),
-                        body_lsn: Lsn::new(segment.number, payload_at + record.body_at),
-                        local: record.local,
-                    });
-                }
+        let last = self.cursor.span_csn();
+        for record in Records::new(&group.payload) {
+            let record = record.map_err(|error| undecodable(&group, &error.to_string()))?;
+            if record.header.csn > self.after && record.header.csn <= last {
+                self.frames.push_back(OwnedFrame {
+                    header: record.header,
+                    body: record.body.to_vec(),
+                    body_lsn: Lsn::new(group.at.segment(), group.payload_at() + record.body_at),
+                    local: record.local,
+                });
             }
         }
-        self.position = match header.kind {
-            GroupKind::SegmentEnd => Lsn::new(header.next_segment, SEGMENT_DATA_START),
-            _ => Lsn::new(segment.number, header.end()),
-        };
-        self.frames = frames;
         Ok(true)
     }
+}
+
+/// The error for a group that has the right checksum and wrong records.
+fn undecodable(group: &GroupRead, what: &str) -> LogError {
+    let path = crate::format::segment_file_name(group.at.segment());
+    let csns = Some((group.header.first_csn, group.header.last_csn()));
+    LogError::damaged(Path::new(&path), group.at.offset().into(), csns, what)
+}
+
+/// Reads the entries of a replicated log, from an index on.
+pub struct EntryReader {
+    cursor: GroupCursor,
+    after: u64,
+}
+
+impl std::fmt::Debug for EntryReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EntryReader(after {}, at {})", self.after, self.cursor.position())
+    }
+}
+
+impl EntryReader {
+    /// The next entry, or `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`LogError::TooOld`] if the segment was freed, [`LogError::Damaged`], [`LogError::Io`].
+    #[expect(clippy::should_implement_trait, reason = "it continues after None, and it can fail")]
+    pub fn next(&mut self) -> Result<Option<Entry>, LogError> {
+        loop {
+            let end = self.cursor.stream.replicated()?.stamped();
+            let Some(group) = self.cursor.next(end, Csn::ZERO)? else { return Ok(None) };
+            let header = &group.header;
+            if !header.kind.is_entry() || header.entry.index <= self.after {
+                continue;
+            }
+            self.after = header.entry.index;
+            return Ok(Some(Entry {
+                id: header.entry,
+                kind: header.kind,
+                first_csn: header.first_csn,
+                frames: header.frames,
+                payload: without_local_records(&group)?,
+            }));
+        }
+    }
+
+    /// The index of the last delivered entry.
+    pub fn after(&self) -> u64 {
+        self.after
+    }
+
+    /// The LSN of the next group. The reader still needs this segment and later ones.
+    pub fn position(&self) -> Lsn {
+        self.cursor.position()
+    }
+}
+
+/// The payload as other nodes get it: the extents of chunks are local.
+fn without_local_records(group: &GroupRead) -> Result<Vec<u8>, LogError> {
+    if group.header.kind != GroupKind::Frames {
+        return Ok(group.payload.clone());
+    }
+    let mut frames = Vec::with_capacity(group.payload.len());
+    for record in Records::new(&group.payload) {
+        let record = record.map_err(|error| undecodable(group, &error.to_string()))?;
+        frames.extend_from_slice(&record.header.encode());
+        frames.extend_from_slice(record.body);
+    }
+    Ok(frames)
 }

@@ -2,9 +2,9 @@
 
 use crate::error::LogError;
 use crate::format::{
-    BULK_HEADER_BYTES, BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES,
-    GROUP_MAGIC, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START, SegmentHeader,
-    bulk_record_bytes, check_record, last_header, looks_damaged, seems_a_group,
+    BULK_HEADER_BYTES, BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_MAGIC, GroupAt,
+    GroupHeader, GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes, check_record,
+    last_header, looks_damaged, seems_a_group,
 };
 use crate::segments::Stream;
 use fulgurite_env::{Dir, Disk, File, OpenOptions};
@@ -204,13 +204,17 @@ impl SegmentScan {
                 Err(error) => self.problem(offset, error.to_string()),
             },
             GroupKind::Frames => self.frames(&header, payload, visit),
-            GroupKind::SegmentEnd | GroupKind::Mark | GroupKind::BulkStart => {}
+            GroupKind::SegmentEnd
+            | GroupKind::Mark
+            | GroupKind::BulkStart
+            | GroupKind::Blank
+            | GroupKind::Members => {}
         }
         Some(header.end())
     }
 
     fn frames<'b>(&mut self, group: &GroupHeader, payload: &'b [u8], visit: Visit<'_, 'b>) {
-        let payload_at = group.offset + GROUP_HEADER_BYTES;
+        let payload_at = group.offset + group.header_bytes();
         let mut expected = group.first_csn;
         for record in Records::new(payload) {
             let record = match record {

@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub stats: CachePadded<Counters>,
     pub io: CachePadded<IoTimes>,
     pub parking: Parking,
+    /// Committers of a replicated log, for commits that are durable here and not agreed.
+    pub agreement: Parking,
     /// Wakes the log thread, which flushes.
     pub flusher: Signal,
     /// Wakes the thread that makes segments.
@@ -113,6 +115,7 @@ impl Shared {
                 average_ns: AtomicU64::new(0),
             }),
             parking: Parking::new(),
+            agreement: Parking::new(),
             flusher: Signal::default(),
             supplier: Signal::default(),
             drainer: Signal::default(),
@@ -176,9 +179,15 @@ impl Shared {
     /// poison first, and leave the others asleep.
     pub fn fail(&self, what: &'static str, file: Option<(&Path, io::Error)>) -> LogError {
         let error = self.poison.set(what, file);
-        self.parking.wake_all();
+        self.wake_sleepers();
         self.request_completion();
         error
+    }
+
+    /// Wakes all committers: what they wait for may never come.
+    pub fn wake_sleepers(&self) {
+        self.parking.wake_all();
+        self.agreement.wake_all();
     }
 
     /// Guards the section of a flush that must not end in the middle: until [`Flushing::end`].
@@ -268,7 +277,7 @@ impl Drop for Flushing<'_> {
             let _ = shared.poison.set("a flush panicked", None);
         }
         if shared.poison.is_set() || shared.has_ended() {
-            shared.parking.wake_all();
+            shared.wake_sleepers();
         }
         if shared.poison.is_set() {
             shared.request_completion();

@@ -140,6 +140,34 @@ impl fmt::Debug for Epoch {
     }
 }
 
+/// An entry of a replicated log: the term of the leader that made it, and its index, dense from 1. They order as the
+/// election rule of Raft compares last entries: by term, then by index. [`EntryId::default`] is before the first.
+///
+/// ```
+/// use fulgurite_types::EntryId;
+///
+/// assert!(EntryId { term: 2, index: 7 } > EntryId { term: 1, index: 9 });
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EntryId {
+    /// The leader's term.
+    pub term: u64,
+    /// The position in the replicated log.
+    pub index: u64,
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of term {}", self.index, self.term)
+    }
+}
+
+impl fmt::Debug for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EntryId({self})")
+    }
+}
+
 /// The random identity of one database. Every file has it, so that a file of another database is not mistaken for one
 /// of this.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -17,5 +17,5 @@ pub use checksum::{Crc32c, crc32c, seal_checksum, value_checksum};
 pub use codec::{DecodeError, Reader, Writer, varint_len};
 pub use disk_reads::{DiskRead, DiskReads, Retired};
 pub use hash::hash_key;
-pub use ids::{Csn, DatabaseId, Epoch, Lsn, TableId};
+pub use ids::{Csn, DatabaseId, EntryId, Epoch, Lsn, TableId};
 pub use key_span::{KeySpan, key_after};

@@ -217,18 +217,26 @@ fn decodes(item: &Item) -> bool {
     }
 }
 
+fn group_line(group: &GroupHeader) -> String {
+    let entry = match group.entry.index {
+        0 => String::new(),
+        _ => format!(", entry {}, {} was agreed", group.entry, group.agreed.index),
+    };
+    format!(
+        "{:>10}  group: {}, epoch {}, {} from {}, {} bytes, {} was durable{entry}",
+        group.offset,
+        dump_json::group_kind(group.kind),
+        group.epoch,
+        count(group.frames.into(), "commit"),
+        group.first_csn,
+        group.payload_bytes,
+        group.durable
+    )
+}
+
 fn item_lines(item: &Item) -> Vec<String> {
     match item {
-        Item::Group(group) => vec![format!(
-            "{:>10}  group: {}, epoch {}, {} from {}, {} bytes, {} was durable",
-            group.offset,
-            dump_json::group_kind(group.kind),
-            group.epoch,
-            count(group.frames.into(), "commit"),
-            group.first_csn,
-            group.payload_bytes,
-            group.durable
-        )],
+        Item::Group(group) => vec![group_line(group)],
         Item::EpochStart(start) => vec![format!(
             "            epoch {} starts; epoch {} began in segment {} and ended at {} with commit {}",
             start.epoch, start.previous, start.previous_segment, start.previous_end, start.previous_csn

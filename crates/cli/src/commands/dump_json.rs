@@ -53,6 +53,10 @@ pub(super) fn item(item: &Item) -> Value {
             "frames": group.frames,
             "next_segment": group.next_segment,
             "durable_csn": group.durable.0,
+            "term": group.entry.term,
+            "entry": group.entry.index,
+            "agreed_entry": group.agreed.index,
+            "agreed_csn": group.agreed.csn.0,
         }),
         Item::EpochStart(start) => json!({
             "item": "epoch start",
@@ -80,6 +84,8 @@ pub(super) fn group_kind(kind: GroupKind) -> &'static str {
         GroupKind::SegmentEnd => "segment end",
         GroupKind::Mark => "durable mark",
         GroupKind::BulkStart => "bulk start",
+        GroupKind::Blank => "blank entry",
+        GroupKind::Members => "members",
     }
 }
 

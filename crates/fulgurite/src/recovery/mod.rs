@@ -365,6 +365,7 @@ fn open_log(
         closed_at: (!current.closed_at.is_null()).then_some(current.closed_at),
         must_exist: checkpoint.segments().into_iter().chain(live).collect(),
         up_to: None,
+        up_to_entry: None,
     };
     let (log, report) = Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()?;
     Ok((log, report, checkpoint))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Appended, BulkStream, NextSegment, NextWanted, UNSYNCED_BYTES_MAX};
 use crate::error::LogError;
 use crate::format::{
-    BULK_HEADER_BYTES, BulkHeader, BulkKind, GROUP_HEADER_BYTES, SEGMENT_DATA_START, bulk_record_bytes,
+    BULK_HEADER_BYTES, BULK_START_BYTES, BulkHeader, BulkKind, SEGMENT_DATA_START, bulk_record_bytes,
 };
 use crate::segments::{Segment, Stream};
 use crate::stats::add;
@@ -22,7 +22,7 @@ use fulgurite_types::{Csn, Lsn};
 const WRITE_BYTES: usize = 1024 * 1024;
 
 /// Where the record begins in its segment.
-const RECORD_START: u32 = SEGMENT_DATA_START + GROUP_HEADER_BYTES;
+const RECORD_START: u32 = SEGMENT_DATA_START + BULK_START_BYTES;
 
 impl BulkStream {
     /// [`BulkStream::append`] of a record that no segment of the options holds. It is durable afterwards.

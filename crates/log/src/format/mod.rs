@@ -11,7 +11,7 @@ mod segment;
 pub use bulk::{BULK_HEADER_BYTES, BulkHeader, BulkKind};
 pub use epoch::EpochStart;
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
-pub use group::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
+pub use group::{Agreed, EncodedHeader, GROUP_HEADER_BYTES, GroupFormat, GroupHeader, GroupKind};
 pub use local::{ChunkRef, SpillId, local_record_bytes};
 pub(crate) use owner::CHUNK_HEAD_BYTES;
 pub use owner::{OwnedBytes, ValueOwner};
@@ -19,7 +19,7 @@ pub use segment::{SEGMENT_DATA_START, SegmentHeader};
 
 pub(crate) use bulk::{bulk_record_bytes, check_record, last_header, looks_damaged};
 pub(crate) use frame::Records;
-pub(crate) use group::{GROUP_ALIGN, GROUP_MAGIC, GroupAt, seems_a_group};
+pub(crate) use group::{BULK_START_BYTES, GROUP_ALIGN, GROUP_MAGIC, GroupAt, seems_a_group};
 pub(crate) use local::encode_local_record;
 pub(crate) use segment::{NEW_SUFFIX, SEGMENT_SUFFIX, new_file_name, parse_number, segment_file_name};
 

@@ -6,7 +6,8 @@ use fulgurite_types::{DatabaseId, DecodeError, Reader, Writer, crc32c};
 pub const SEGMENT_DATA_START: u32 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FulgSeg\n");
-const VERSION: u16 = 1;
+/// The version that is written; 1 is read, too. A program that knows 1 would not find the groups of format 2.
+const VERSION: u16 = 2;
 const CHECKED_BYTES: usize = 36;
 
 /// The suffix of a segment that is ready or in use.
@@ -44,7 +45,7 @@ impl SegmentHeader {
     pub fn decode(block: &[u8]) -> Result<SegmentHeader, DecodeError> {
         let mut reader = Reader::new(block);
         expect(&mut reader, "magic", |r, field| Ok(r.u64(field)? == MAGIC))?;
-        expect(&mut reader, "format version", |r, field| Ok(r.u16(field)? == VERSION))?;
+        expect(&mut reader, "format version", |r, field| Ok((1..=VERSION).contains(&r.u16(field)?)))?;
         expect(&mut reader, "reserved", |r, field| Ok(r.u16(field)? == 0))?;
         let bytes = reader.u32("file bytes")?;
         let database = DatabaseId(reader.u128("database id")?);

@@ -3,7 +3,7 @@
 use super::frame::Record;
 use super::*;
 use crate::staging::StagingId;
-use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, Reader, crc32c};
+use fulgurite_types::{Csn, DatabaseId, EntryId, Epoch, Lsn, Reader, crc32c};
 use proptest::prelude::*;
 
 const ID: DatabaseId = DatabaseId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
@@ -14,6 +14,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn group() -> GroupHeader {
     GroupHeader {
+        format: GroupFormat::Replicable,
         kind: GroupKind::Frames,
         database: ID,
         epoch: Epoch(3),
@@ -24,7 +25,15 @@ fn group() -> GroupHeader {
         frames: 1,
         next_segment: 0,
         durable: Csn(0x1121),
+        entry: EntryId { term: 0x31, index: 0x3233 },
+        agreed: Agreed { index: 0x3232, csn: Csn(0x1120) },
     }
+}
+
+/// As programs wrote it before there was replication.
+fn local_group() -> GroupHeader {
+    let (entry, agreed) = Default::default();
+    GroupHeader { format: GroupFormat::Local, entry, agreed, ..group() }
 }
 
 fn frame(body: &[u8]) -> FrameHeader {
@@ -56,6 +65,29 @@ fn golden_segment_header() {
 #[test]
 fn golden_group_header() {
     assert_eq!(hex(&group().encode(b"abcd")), GOLDEN_GROUP);
+    assert_eq!(group().encode(b"abcd").len() as u32, GROUP_HEADER_BYTES);
+}
+
+#[test]
+fn golden_group_header_of_format_1() {
+    assert_eq!(hex(&local_group().encode(b"abcd")), GOLDEN_LOCAL_GROUP);
+    assert_eq!(local_group().encode(b"abcd").len() as u32, BULK_START_BYTES);
+    let start = GroupHeader::bulk_start(ID, Epoch(3), 5, Csn(0));
+    assert_eq!(start.encode(&[]).len() as u32, BULK_START_BYTES);
+}
+
+/// The first version differs in its number.
+#[test]
+fn segment_headers_of_version_1_decode() {
+    let header = SegmentHeader { bytes: 1 << 20, database: ID, number: 42 };
+    let mut block = header.encode();
+    block[8] = 1;
+    let crc = crc32c(&block[..36]);
+    block[36..40].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(hex(&block[..40]), GOLDEN_SEGMENT_1);
+    assert_eq!(SegmentHeader::decode(&block), Ok(header));
+    block[8] = 3;
+    assert!(SegmentHeader::decode(&block).is_err());
 }
 
 #[test]
@@ -105,8 +137,11 @@ fn golden_bulk_record() {
 }
 
 const GOLDEN_SEGMENT: &str =
+    "46756c675365670a0200000000001000000102030405060708090a0b0c0d0e0f2a00000069b9f5c0";
+const GOLDEN_SEGMENT_1: &str =
     "46756c675365670a0100000000001000000102030405060708090a0b0c0d0e0f2a000000c4522723";
-const GOLDEN_GROUP: &str = "4667727001010000000102030405060708090a0b0c0d0e0f030000000500000000100000040000002211000000000000010000000000000021110000000000003bfb167b00000000";
+const GOLDEN_GROUP: &str = "4667727002010000000102030405060708090a0b0c0d0e0f03000000050000000010000004000000221100000000000001000000000000002111000000000000310000000000000033320000000000003232000000000000201100000000000091750bd500000000";
+const GOLDEN_LOCAL_GROUP: &str = "4667727001010000000102030405060708090a0b0c0d0e0f030000000500000000100000040000002211000000000000010000000000000021110000000000003bfb167b00000000";
 const GOLDEN_FRAME: &str = "0101020304000000070000000000000008000000000000000900000000000000310ac89216d0c013";
 const GOLDEN_LOCAL: &str = "80000100904f9bb10100000002000000030000000000000004000000060000000500000007000000";
 const GOLDEN_EPOCH: &str = "03000000020000000400000068100000060000006300000000000000";
@@ -114,10 +149,15 @@ const GOLDEN_BULK: &str = "020000000400000048100000050000006bc3ba6600000000";
 
 #[test]
 fn a_group_is_valid_where_it_was_written_only() {
-    let mut bytes = group().encode(b"abcd").to_vec();
+    is_valid_where_it_was_written_only(group());
+    is_valid_where_it_was_written_only(local_group());
+}
+
+fn is_valid_where_it_was_written_only(group: GroupHeader) {
+    let mut bytes = group.encode(b"abcd").to_vec();
     bytes.extend_from_slice(b"abcd");
-    let own = group().at();
-    assert_eq!(GroupHeader::decode_at(&bytes, own), Ok((group(), &b"abcd"[..])));
+    let own = group.at();
+    assert_eq!(GroupHeader::decode_at(&bytes, own), Ok((group, &b"abcd"[..])));
     let others = [
         GroupAt { database: DatabaseId(1), ..own },
         GroupAt { segment: 6, ..own },

@@ -2,11 +2,14 @@
 
 use super::{EpochSpan, Opened};
 use crate::error::LogError;
-use crate::format::{EpochStart, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
+use crate::format::{
+    EpochStart, GROUP_HEADER_BYTES, GroupFormat, GroupHeader, GroupKind, SEGMENT_DATA_START, align8,
+};
 use crate::options::LogOptions;
 use crate::segments::{Content, From, Segment, Segments, Stream, Wanted};
 use crate::staging::StagingFile;
 use crate::stats::Counters;
+use crate::stream::entries::FoundEntries;
 use crate::stream::groups::AppendPoint;
 use crate::stream::watermarks::{ReplayIndex, Tip};
 use fulgurite_env::Dir;
@@ -18,6 +21,7 @@ pub(crate) struct Begun {
     pub segments: Segments,
     segment: Arc<Segment>,
     start: EpochStart,
+    entries: FoundEntries,
     append_at: u32,
 }
 
@@ -30,6 +34,7 @@ pub(crate) fn begin_epoch(
     number: u32,
     reserve: Vec<String>,
     start: &EpochStart,
+    entries: FoundEntries,
 ) -> Result<Begun, LogError> {
     let segments = Segments::new(dir, database, options.clone(), number, reserve);
     let wanted = Wanted { taken: 0, bytes_min: 0, from: From::WholeReserve, content: Content::Zeros };
@@ -40,6 +45,7 @@ pub(crate) fn begin_epoch(
     segment.hand_out(Stream::Commit, start.epoch, first_csn);
     let payload = start.encode();
     let header = GroupHeader {
+        format: GroupFormat::Replicable,
         kind: GroupKind::EpochStart,
         database,
         epoch: start.epoch,
@@ -50,6 +56,8 @@ pub(crate) fn begin_epoch(
         frames: 0,
         next_segment: 0,
         durable: start.previous_csn,
+        entry: entries.last,
+        agreed: entries.agreed,
     };
     let mut bytes = header.encode(&payload).to_vec();
     bytes.extend_from_slice(&payload);
@@ -61,7 +69,7 @@ pub(crate) fn begin_epoch(
     written.map_err(|source| LogError::io("begin an epoch in", &segment.path, source))?;
     let append_at = SEGMENT_DATA_START + bytes.len() as u32;
     segment.set_used(append_at);
-    Ok(Begun { segments, segment, start: *start, append_at })
+    Ok(Begun { segments, segment, start: *start, entries, append_at })
 }
 
 impl Begun {
@@ -85,21 +93,30 @@ impl Begun {
         index: Option<ReplayIndex>,
         staging: Option<StagingFile>,
     ) -> Opened {
-        let EpochStart { epoch, previous_csn, .. } = self.start;
+        let EpochStart { epoch, previous_csn, previous_end, .. } = self.start;
+        let last = self.entries.last;
         let begin = Lsn::new(self.segment.number, SEGMENT_DATA_START);
         let tip = Tip { csn: previous_csn, lsn: Lsn::new(self.segment.number, self.append_at) };
         spans.push(EpochSpan { epoch, start_segment: self.segment.number, end: None });
         let mut index = index.unwrap_or_else(|| ReplayIndex::new(tip));
-        index.cut(previous_csn);
+        index.cut(previous_csn, previous_end);
         index.mark();
-        index.group(previous_csn.next(), begin, self.append_at - SEGMENT_DATA_START);
-        index.set_tip(tip);
+        index.group(previous_csn.next(), begin, self.append_at - SEGMENT_DATA_START, last.index);
+        index.set_tip(tip, last);
         let at = AppendPoint {
             epoch,
             segment: self.segment,
             offset: self.append_at,
             next_csn: previous_csn.next(),
         };
-        Opened { segments: self.segments, at, spans, index, staging, staged_tail: None }
+        Opened {
+            entries: self.entries,
+            segments: self.segments,
+            at,
+            spans,
+            index,
+            staging,
+            staged_tail: None,
+        }
     }
 }

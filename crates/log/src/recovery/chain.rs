@@ -7,7 +7,7 @@ use crate::format::{EpochStart, SEGMENT_DATA_START};
 use crate::recovery::EpochSpan;
 use crate::staging::StagingId;
 use crate::stream::watermarks::Tip;
-use fulgurite_types::Epoch;
+use fulgurite_types::{EntryId, Epoch};
 
 /// The living epochs, oldest first; the oldest holds the replay point.
 pub(crate) struct Chain {
@@ -27,13 +27,16 @@ impl Chain {
     }
 
     /// Passes over the newest epochs, all of them ended, that have no commit: the next epoch follows the one before
-    /// them. The epoch that holds the replay point stays. Returns the segments of the epochs passed over.
-    pub fn pass_over_empty(&mut self) -> Vec<u32> {
+    /// them. The epoch that holds the replay point stays. Returns the segments of the epochs passed over. `last_entries` are those of the
+    /// epochs: entries may have no commit.
+    pub fn pass_over_empty(&mut self, last_entries: &[EntryId]) -> Vec<u32> {
         let mut passed = Vec::new();
         while let [.., before, newest] = &self.spans[..] {
             let one_segment = newest.end.is_some_and(|end| end.lsn.segment() == newest.start_segment);
             let csn = |span: &EpochSpan| span.end.map(|end| end.csn);
-            if !one_segment || csn(before) != csn(newest) {
+            let nth = self.spans.len() - 1;
+            let has_entries = last_entries.get(nth) != last_entries.get(nth - 1);
+            if !one_segment || has_entries || csn(before) != csn(newest) {
                 break;
             }
             passed.push(newest.start_segment);

@@ -15,16 +15,17 @@ pub(crate) use staged::{Need, prepare};
 
 use self::chain::Chain;
 use self::inventory::Inventory;
-use self::walk::Walked;
+use self::walk::{Cut, Walked};
 use crate::error::LogError;
-use crate::format::{ChunkRef, EpochStart, FrameHeader};
+use crate::format::{Agreed, ChunkRef, EpochStart, FrameHeader};
 use crate::options::LogOptions;
 use crate::segments::Segments;
 use crate::staging::{StagedTail, StagingFile};
+use crate::stream::entries::FoundEntries;
 use crate::stream::groups::AppendPoint;
 use crate::stream::watermarks::{ReplayIndex, Tip};
 use fulgurite_env::{Dir, Env};
-use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
+use fulgurite_types::{Csn, DatabaseId, EntryId, Epoch, Lsn};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub(crate) struct Opened {
     pub index: ReplayIndex,
     /// The staging file, bound to this opening.
     pub staging: Option<StagingFile>,
+    pub entries: FoundEntries,
     /// In a read-only log: the staged commits.
     pub staged_tail: Option<StagedTail>,
 }
@@ -68,8 +70,10 @@ pub struct ReplayFrom {
     /// Segments that the checkpoint refers to: those of its record, and those with live bytes. If one is missing, opening fails;
     /// none is taken for one that was never used.
     pub must_exist: BTreeSet<u32>,
-    /// Frames after this CSN are cut off, on purpose.
+    /// Frames after this CSN are cut off, on purpose. Not in a replicated log.
     pub up_to: Option<Csn>,
+    /// The entry after which a replicated log is cut off, because the leader's has others there. It is at or above the agreed one.
+    pub up_to_entry: Option<u64>,
 }
 
 impl ReplayFrom {
@@ -117,6 +121,10 @@ pub struct RecoveryReport {
     pub epoch: Epoch,
     /// The last commit that survived.
     pub last_csn: Csn,
+    /// In a replicated log: the last entry that survived.
+    pub last_entry: EntryId,
+    /// In a replicated log: the newest entry that is known to be agreed. The frames after it, up to `last_csn`, were not delivered.
+    pub agreed: Agreed,
     /// The newest commit that is known to survive a power cut. In a read-only log it may be below `last_csn`: a killed
     /// process may have left commits in the cache. Any other log has made all of them durable.
     pub proven_csn: Csn,
@@ -170,6 +178,8 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
     RecoveryReport {
         epoch: chain.newest().epoch,
         last_csn: walked.last_csn,
+        last_entry: walked.entries.last,
+        agreed: walked.entries.agreed,
         proven_csn: walked.last_csn,
         end: walked.end,
         frames: walked.frames,
@@ -181,6 +191,61 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
             .sum(),
         epochs: chain.spans.len() as u32,
         ..RecoveryReport::default()
+    }
+}
+
+/// Cuts the entries of a replicated log after the one that [`ReplayFrom::up_to_entry`] names.
+fn cut_entries(walked: &mut Walked, from: &ReplayFrom, options: &LogOptions) -> Result<(), LogError> {
+    let Walked { entries, span_entries, cut, .. } = walked;
+    if entries.last.index > 0 && (!options.replicated || from.up_to.is_some()) {
+        let what = format!("it is one of a cluster, and ends with entry {}", entries.last);
+        return Err(LogError::Usage(what));
+    }
+    let Some(index) = from.up_to_entry.filter(|index| *index < entries.last.index) else {
+        *cut = None;
+        return Ok(());
+    };
+    let Some(Cut { entry: id, nth_span, .. }) = *cut else {
+        return Err(LogError::Usage(format!("the log cannot be cut after entry {index}: it is not read")));
+    };
+    if index < entries.agreed.index {
+        let agreed = entries.agreed.index;
+        let what = format!("INV-REP-3: the log cannot be cut after entry {index}: entry {agreed} is agreed");
+        return Err(LogError::Usage(what));
+    }
+    entries.last = id;
+    entries.pending.retain(|(pending, _)| pending.index <= index);
+    span_entries.truncate(nth_span);
+    span_entries.push(id);
+    Ok(())
+}
+
+/// Ends the chain where the log ends, after the cut, and returns that end. Epochs after it are dead.
+fn end(chain: &mut Chain, walked: &Walked, from: &ReplayFrom) -> Tip {
+    let tip = match walked.cut {
+        Some(cut) => {
+            chain.spans.truncate(cut.nth_span + 1);
+            cut.tip
+        }
+        None => {
+            let csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
+            Tip { csn, lsn: walked.end }
+        }
+    };
+    chain.close(tip);
+    tip
+}
+
+/// The start of an epoch that follows the chain, which ends at `tip`, or earlier if epochs without commits were passed over.
+fn epoch_start(epoch: Epoch, chain: &Chain, tip: Tip, staging: Option<&StagingFile>) -> EpochStart {
+    let previous = chain.newest();
+    EpochStart {
+        epoch,
+        previous: previous.epoch,
+        previous_segment: previous.start_segment,
+        previous_end: previous.end.map_or(tip.lsn, |end| end.lsn),
+        previous_csn: tip.csn,
+        staging: staging.map(|file| file.header.id),
     }
 }
 
@@ -225,6 +290,9 @@ pub(crate) fn recover(
     if closed.is_none() {
         judge(&inventory, &chain, &mut walked, from, need, staged_tail.as_ref(), options)?;
     }
+    if !options.read_only {
+        cut_entries(&mut walked, from, options)?;
+    }
     let mut report = found(&chain, &walked);
     if options.read_only {
         if closed.is_none() {
@@ -242,23 +310,20 @@ pub(crate) fn recover(
     let unused = harden::remove_unused(&inventory, &walked, from, options, &mut reserve)?;
     gone.extend(unused.gone.iter().chain(&unused.later));
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
-    let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
-    chain.close(Tip { csn: last_csn, lsn: walked.end });
+    chain.close(Tip { csn: walked.last_csn, lsn: walked.end });
+    // Before the cut: until the new epoch has begun, another opening finds the file as this one did.
     let staging = prepare(env, options, database, need, Some(&chain))?;
-    let passed_over = chain.pass_over_empty();
-    let previous = chain.newest();
-    let start = EpochStart {
-        epoch,
-        previous: previous.epoch,
-        previous_segment: previous.start_segment,
-        previous_end: previous.end.map_or(walked.end, |end| end.lsn),
-        previous_csn: last_csn,
-        staging: staging.as_ref().map(|file| file.header.id),
-    };
-    let begun = begin_epoch(dir.clone(), database, options, inventory.next_number()?, reserve, &start)?;
+    let tip = end(&mut chain, &walked, from);
+    let last_csn = tip.csn;
+    let passed_over = chain.pass_over_empty(&walked.span_entries);
+    let start = epoch_start(epoch, &chain, tip, staging.as_ref());
+    let entries = std::mem::take(&mut walked.entries);
+    let number = inventory.next_number()?;
+    let begun = begin_epoch(dir.clone(), database, options, number, reserve, &start, entries)?;
     staging.as_ref().map_or(Ok(()), StagingFile::clear)?;
     report.epoch = start.epoch;
     report.last_csn = last_csn;
+    report.end = tip.lsn;
     report.proven_csn = last_csn;
     report.cut_frames = walked.last_csn.0 - last_csn.0;
     report.removed_segments = (unused.gone.len() + unused.later.len()) as u32;

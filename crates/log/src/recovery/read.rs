@@ -38,6 +38,7 @@ pub(super) fn into_opened(
         next_csn: walked.last_csn.next(),
     };
     let mut index = walked.index;
-    index.set_tip(Tip { csn: walked.last_csn, lsn: walked.end });
-    Ok(Opened { segments, at, spans: chain.spans, index, staging: None, staged_tail })
+    index.set_tip(Tip { csn: walked.last_csn, lsn: walked.end }, walked.entries.last);
+    let entries = walked.entries;
+    Ok(Opened { entries, segments, at, spans: chain.spans, index, staging: None, staged_tail })
 }

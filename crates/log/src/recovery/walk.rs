@@ -4,10 +4,11 @@ use super::chain::Chain;
 use super::inventory::{Found, Inventory};
 use super::{RecoveredFrame, RecoverySink, ReplayFrom};
 use crate::error::LogError;
-use crate::format::{GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
+use crate::format::{Agreed, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
 use crate::recovery::EpochSpan;
+use crate::stream::entries::FoundEntries;
 use crate::stream::watermarks::{ReplayIndex, Tip};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, EntryId, Lsn};
 use std::collections::VecDeque;
 
 /// The result of the walk.
@@ -27,6 +28,29 @@ pub(crate) struct Walked {
     pub index: ReplayIndex,
     /// The bytes of the segment read last: the one that holds `end`.
     pub last_read: Vec<u8>,
+    /// The entries of a replicated log.
+    pub entries: FoundEntries,
+    /// The last entry of each walked epoch.
+    pub span_entries: Vec<EntryId>,
+    /// Where the log is to be cut, once that was reached.
+    pub cut: Option<Cut>,
+}
+
+/// Where a replicated log is to be cut.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut {
+    /// The last entry that stays, and its end.
+    pub entry: EntryId,
+    pub tip: Tip,
+    /// Its epoch: how many walked ones came before.
+    pub nth_span: usize,
+}
+
+/// A group with frames that are not known to be agreed: they are delivered once a later group says so.
+struct Held {
+    span: EpochSpan,
+    header: GroupHeader,
+    payload: Vec<u8>,
 }
 
 /// Bytes of one segment.
@@ -45,6 +69,9 @@ struct Walker<'a> {
     last: Option<Csn>,
     /// The last commits of groups of the newest epoch that no durable mark covers yet, and the ends of these groups.
     unproven: VecDeque<Tip>,
+    /// The last entry, once a group was read.
+    last_entry: Option<EntryId>,
+    held: VecDeque<Held>,
     out: Walked,
 }
 
@@ -63,6 +90,8 @@ pub(super) fn walk(
         total_bytes,
         last: None,
         unproven: VecDeque::new(),
+        last_entry: None,
+        held: VecDeque::new(),
         out: Walked {
             end: from.lsn,
             last_csn: from.csn,
@@ -73,12 +102,22 @@ pub(super) fn walk(
             read_bytes: 0,
             index: ReplayIndex::new(Tip { csn: from.csn, lsn: from.lsn }),
             last_read: Vec::new(),
+            entries: FoundEntries::default(),
+            span_entries: Vec::new(),
+            cut: None,
         },
     };
     for (nth, span) in chain.spans.iter().enumerate() {
         let start = if nth == 0 { from.lsn } else { Lsn::new(span.start_segment, SEGMENT_DATA_START) };
         walker.span(span, start)?;
+        walker.out.entries.last = walker.last_entry.unwrap_or_default();
+        walker.out.span_entries.push(walker.out.entries.last);
     }
+    // What was there before the log was replicated, and what the checkpoint has, is agreed.
+    let Walked { entries, last_csn, .. } = &mut walker.out;
+    let history = if entries.last.index == 0 { *last_csn } else { from.csn };
+    entries.agreed.csn = entries.agreed.csn.max(history);
+    entries.agreed = entries.agreed.min(Agreed { index: entries.last.index, csn: *last_csn });
     Ok(walker.out)
 }
 
@@ -128,7 +167,7 @@ impl Walker<'_> {
             ));
         }
         // Frames after the declared end are dead, although their group lives.
-        self.out.index.cut(csn);
+        self.out.index.cut(csn, end);
         self.last = self.last.map(|_| csn);
         Ok(())
     }
@@ -150,11 +189,18 @@ impl Walker<'_> {
                 break Next::End;
             };
             self.check_order(found, *position, &header)?;
+            self.note_cut(&header, *position);
+            self.check_entry(found, &header)?;
             if header.kind == GroupKind::Frames {
-                self.deliver(span, found, &header, payload)?;
+                self.deliver_agreed(span, found, &header, payload)?;
             }
-            self.out.index.group(header.first_csn, *position, GROUP_HEADER_BYTES + header.payload_bytes);
+            let before = header.entry.index - u64::from(is_numbered(&header));
+            let bytes = header.header_bytes() + header.payload_bytes;
+            self.out.index.group(header.first_csn, *position, bytes, before);
             *position = Lsn::new(found.number, header.end());
+            if is_numbered(&header) && self.from.up_to_entry == Some(header.entry.index) {
+                self.cut_at(header.entry, Tip { csn: header.last_csn(), lsn: *position });
+            }
             if span.end.is_none() {
                 self.prove(&header, *position);
             }
@@ -221,6 +267,69 @@ impl Walker<'_> {
         Ok(())
     }
 
+    fn cut_at(&mut self, entry: EntryId, tip: Tip) {
+        self.out.cut = Some(Cut { entry, tip, nth_span: self.out.span_entries.len() });
+    }
+
+    /// Notes that the log is to be cut before this group, if no group read so far is the entry that stays: it may be the one before the
+    /// first, or before the replay point.
+    fn note_cut(&mut self, header: &GroupHeader, position: Lsn) {
+        let Some(up_to) = self.from.up_to_entry else { return };
+        if self.out.cut.is_some() || !is_numbered(header) || header.entry.index != up_to + 1 {
+            return;
+        }
+        let first = (up_to == 0).then(EntryId::default);
+        if let Some(entry) = self.last_entry.filter(|last| last.index == up_to).or(first) {
+            self.cut_at(entry, Tip { csn: header.first_csn.prev(), lsn: position });
+        }
+    }
+
+    /// Checks that entries follow each other (INV-REP-1), and notes which is agreed: a header says it, or a checkpoint covers it.
+    fn check_entry(&mut self, found: &Found, header: &GroupHeader) -> Result<(), LogError> {
+        let own = header.entry;
+        let fits = match self.last_entry {
+            None => true,
+            Some(last) if is_numbered(header) => own.index == last.index + 1 && own.term >= last.term,
+            Some(last) => own == last,
+        };
+        if !fits {
+            let last = self.last_entry.unwrap_or_default();
+            let what = format!("entry {own} is where entry {last} is the one before");
+            return Err(self.damaged(found, header.offset, what));
+        }
+        self.last_entry = Some(own);
+        let entries = &mut self.out.entries;
+        entries.agreed = entries.agreed.max(header.agreed);
+        if is_numbered(header) {
+            entries.pending.push_back((own, header.last_csn()));
+            if header.frames > 0 && header.first_csn <= self.from.csn {
+                entries.agreed = entries.agreed.max(Agreed { index: own.index, csn: header.last_csn() });
+            }
+        }
+        let agreed = entries.agreed.index;
+        while entries.pending.pop_front_if(|(id, _)| id.index <= agreed).is_some() {}
+        while let Some(held) = self.held.pop_front_if(|held| held.header.entry.index <= agreed) {
+            let found = self.inventory.named(held.header.segment, || "it was just read".into())?;
+            self.deliver(&held.span, found, &held.header, &held.payload)?;
+        }
+        Ok(())
+    }
+
+    /// Delivers frames now, or once they are agreed.
+    fn deliver_agreed(
+        &mut self,
+        span: &EpochSpan,
+        found: &Found,
+        header: &GroupHeader,
+        payload: &[u8],
+    ) -> Result<(), LogError> {
+        if header.entry.index <= self.out.entries.agreed.index {
+            return self.deliver(span, found, header, payload);
+        }
+        self.held.push_back(Held { span: *span, header: *header, payload: payload.to_vec() });
+        Ok(())
+    }
+
     fn deliver(
         &mut self,
         span: &EpochSpan,
@@ -245,7 +354,7 @@ impl Walker<'_> {
             let frame = RecoveredFrame {
                 header: record.header,
                 body: record.body,
-                body_lsn: Lsn::new(found.number, header.offset + GROUP_HEADER_BYTES + record.body_at),
+                body_lsn: Lsn::new(found.number, header.offset + header.header_bytes() + record.body_at),
                 local: record.local,
             };
             self.sink.frame(&frame).map_err(|source| LogError::Sink { csn, source })?;
@@ -280,6 +389,11 @@ impl Walker<'_> {
     fn damaged(&self, found: &Found, offset: u32, what: impl Into<String>) -> LogError {
         LogError::damaged(&found.path, offset.into(), None, what)
     }
+}
+
+/// Whether a group is an entry of a replicated log.
+fn is_numbered(header: &GroupHeader) -> bool {
+    header.kind.is_entry() && header.entry.index > 0
 }
 
 fn lost(last: Csn, to: Csn) -> Option<(Csn, Csn)> {

@@ -13,6 +13,7 @@ use shuttle::scheduler::{RandomScheduler, Schedule, Scheduler, Task, TaskId};
 
 mod chunks;
 mod disk;
+mod entries;
 mod failures;
 mod groups;
 mod insertion;

@@ -25,7 +25,7 @@ use fulgurite_types::{Csn, Lsn};
 use super::make::take_space;
 use super::{SEALED, Segment, Segments, Stream};
 use crate::format::{
-    BULK_HEADER_BYTES, GROUP_HEADER_BYTES, SEGMENT_DATA_START, bulk_record_bytes, check_record, last_header,
+    BULK_HEADER_BYTES, BULK_START_BYTES, SEGMENT_DATA_START, bulk_record_bytes, check_record, last_header,
     looks_damaged,
 };
 use crate::scan::end_of_groups;
@@ -124,7 +124,7 @@ impl Segments {
             end = start;
         }
         let Some(last) = last else {
-            return Ok(Some(SEGMENT_DATA_START + GROUP_HEADER_BYTES));
+            return Ok(Some(SEGMENT_DATA_START + BULK_START_BYTES));
         };
         block.resize((segment.bytes - last) as usize, 0);
         file.read_exact_at(&mut block, last.into())?;

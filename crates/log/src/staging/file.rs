@@ -408,12 +408,12 @@ pub(crate) struct StagedGroup<'a> {
 
 /// The valid group of an epoch at the start of `bytes`, and its length.
 fn group_at(bytes: &[u8], database: DatabaseId, epoch: Epoch) -> Option<(GroupHeader, usize)> {
-    let claimed = GroupHeader::decode_unchecked(bytes.get(..GROUP_HEADER_BYTES as usize)?).ok()?;
+    let claimed = GroupHeader::decode_unchecked(bytes).ok()?;
     if claimed.database != database || claimed.epoch != epoch {
         return None;
     }
     let (header, payload) = GroupHeader::decode_at(bytes, claimed.at()).ok()?;
-    let len = align8(GROUP_HEADER_BYTES + payload.len() as u32) as usize;
+    let len = align8(header.header_bytes() + payload.len() as u32) as usize;
     (len <= bytes.len()).then_some((header, len))
 }
 

@@ -2,6 +2,7 @@
 //! the other commits and writes a mark group.
 
 use super::CommitStream;
+use super::entries::Entries;
 use super::leader::{GATHER_NS, GATHER_TURNS};
 use crate::error::LogError;
 use crate::signal::Sleep;
@@ -45,7 +46,10 @@ impl CommitStream {
 
     /// Makes everything that is reserved durable, and writes a durable mark that says so.
     pub fn flush_all(self: &Arc<Self>) -> Result<(), LogError> {
-        self.wait_durable(self.reserved_csn())?;
+        match self.wait_durable(self.reserved_csn()) {
+            Ok(()) | Err(LogError::NotLeader) => {}
+            Err(error) => return Err(error),
+        }
         match self.write_mark() {
             Ok(_) | Err(LogError::NoSpace { .. } | LogError::Io { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -62,13 +66,17 @@ impl CommitStream {
             return Sleep::Rest;
         }
         let now_ns = self.shared.now_ns();
-        if self.requests.requested(now_ns).min(self.reserved_csn()) > self.durable_csn() {
+        if self.requests.requested(now_ns).min(self.flushable_csn()) > self.durable_csn() {
             return Sleep::No;
         }
         let until = |due: u64| Sleep::Nap(Duration::from_nanos(due.saturating_sub(now_ns)));
         let due = self.requests.due_ns().map_or(Sleep::Rest, until);
-        let is_idle = self.progress.mark_due().is_none() && self.groups.is_idle() && !self.is_staged();
+        let is_idle = !self.is_mark_due() && self.groups.is_idle() && !self.is_staged();
         if is_idle { due } else { due.min(Sleep::Nap(self.until_mark(now_ns))) }
+    }
+
+    fn is_mark_due(&self) -> bool {
+        self.progress.is_mark_due(self.entries.as_ref().map_or(0, Entries::agreed_index))
     }
 
     /// How long until the thread checks again whether the log is idle. Longer if the log has been idle and the thread
@@ -84,7 +92,7 @@ impl CommitStream {
         if requested <= self.durable_csn() {
             return Ok(false);
         }
-        let requested = requested.min(self.reserved_csn());
+        let requested = requested.min(self.flushable_csn());
         if requested <= self.durable_csn() {
             return Ok(false);
         }
@@ -114,21 +122,21 @@ impl CommitStream {
     /// mark group adds no CSN, so none causes another. It is written only if no group waits to be written.
     fn idle_mark(self: &Arc<Self>) -> Result<bool, LogError> {
         let leftover = !self.groups.is_idle();
-        if self.progress.mark_due().is_none() && !leftover && !self.is_staged() {
+        if !self.is_mark_due() && !leftover && !self.is_staged() {
             return Ok(false);
         }
         let idle_ns = self.shared.now_ns().saturating_sub(self.shared.io.busy_ns());
         if u128::from(idle_ns) < self.shared.options.mark_idle.as_nanos() {
             return Ok(false);
         }
-        if leftover {
-            return self.flush(false);
+        if leftover && self.flush_numbered(false)? {
+            return Ok(true);
         }
         Ok(self.write_mark()? || self.drain(false)?)
     }
 
     fn write_mark(self: &Arc<Self>) -> Result<bool, LogError> {
-        if self.progress.mark_due().is_none() || !self.append_mark()? {
+        if !self.is_mark_due() || !self.append_mark()? {
             return Ok(false);
         }
         self.flush(true)

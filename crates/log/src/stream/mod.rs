@@ -8,7 +8,8 @@
 //! wait      lead, or wait for the leader. The leader
 //!   take      closes the open group, and takes the filled groups at the front
 //!   chunks    syncs the bulk stream as far as the frames of these groups require
-//!   write     stamps their headers, and writes the groups of a segment with one call, with a flush of the device unless
+//!   stamp     numbers them, if the log is replicated ([`entries`]), and stamps their headers
+//!   write     writes the groups of a segment with one call, with a flush of the device unless
 //!             its cache is asserted to survive a power cut and each group can do without (`NoBarrier`)
 //!   raise     raises `written` and `durable`, tells the observer, raises `synced` if the device was flushed; then
 //!             continues with `write` if there are groups in the next segment. With staging, the three steps are a copy
@@ -39,6 +40,8 @@
 //!    synced under both;
 //! 3. the locks of the bulk stream: a leader syncs the chunks that frames name;
 //! 4. the segment maker ([`Segments::maker`]): the bulk stream takes it to continue in another segment;
+//!    The state of the entries of a replicated log comes before it: numbers are given, entries appended and agreement is raised under that.
+//!    It is taken under the writer, and by threads that hold none of the log's locks; then no caller's lock that the work below takes;
 //! 5. the queue of the groups: a new segment is made and added to them under the maker, so that segments get ready in
 //!    the order of their numbers (`new_segments.rs`). [`CommitStream::at_reserved`] runs the caller's work under it,
 //!    because no commit may get a CSN meanwhile. That work takes locks of the caller's, and none of the log;
@@ -54,7 +57,9 @@
 //! Without groups each frame would pay a header, a checksum and a system call of its own. Without credit a commit could
 //! have a CSN and no room, and later commits would wait for it while it waits for them.
 
+pub(crate) mod append_entries;
 pub(crate) mod compared;
+pub(crate) mod entries;
 pub(crate) mod flusher;
 pub(crate) mod groups;
 pub(crate) mod leader;
@@ -70,15 +75,17 @@ mod writer;
 pub use self::reservation::{Admission, Numbers, Reservation};
 
 use self::compared::Buffered;
+use self::entries::{Entries, FoundEntries};
 use self::groups::{AppendPoint, First, Group, Groups, InMemory, Missing, ReservedRange, TimeBounds};
 use self::leader::{FlushTarget, Leader};
 use self::requests::Requests;
+use self::stamp::Known;
 use self::watermarks::{Progress, ReplayIndex, Watermarks};
 use self::writer::{Flush, GroupWriter};
 use crate::bulk_stream::BulkStream;
 use crate::durability::{Durability, FlushScheme};
 use crate::error::LogError;
-use crate::format::{ChunkRef, FRAME_HEADER_BYTES, FrameHeader, GroupKind, encode_local_record};
+use crate::format::{Agreed, ChunkRef, FRAME_HEADER_BYTES, FrameHeader, GroupKind, encode_local_record};
 use crate::room::Refusal;
 use crate::segments::{Segment, Segments};
 use crate::shared::Shared;
@@ -96,6 +103,8 @@ pub(crate) struct CommitStream {
     pub progress: Progress,
     bulk: Arc<BulkStream>,
     groups: Groups,
+    /// Of a log that is replicated.
+    entries: Option<Entries>,
     scheme: Scheme,
     writer: Mutex<GroupWriter>,
     staging: Option<Staging>,
@@ -126,16 +135,22 @@ impl CommitStream {
         segments: Arc<Segments>,
         bulk: Arc<BulkStream>,
         at: AppendPoint,
-        index: ReplayIndex,
+        recovered: (ReplayIndex, FoundEntries),
         staged: (Option<StagingFile>, Option<StagedTail>),
         direct: bool,
     ) -> CommitStream {
         let (staging_file, staged_tail) = staged;
+        let (index, found) = recovered;
         let staging = staging_file.map(|file| Staging::new(file, index.tip().lsn));
+        let tip = index.tip();
+        let agreed = found.agreed;
+        let is_replicated = shared.options.replicated || found.last.index > 0;
+        let entries = is_replicated.then(|| Entries::new(found, tip.csn.min(agreed.csn), tip));
         CommitStream {
             staging,
             staged_tail,
-            progress: Progress::new(index),
+            entries,
+            progress: Progress::new(index, agreed),
             groups: Groups::new(Arc::clone(&shared), at),
             scheme: match shared.options.scheme {
                 FlushScheme::Combined => Scheme::Combined(Leader::new(Arc::clone(&shared))),
@@ -156,6 +171,20 @@ impl CommitStream {
     // Admit.
 
     pub fn admit(self: &Arc<Self>, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
+        self.check_leads()?;
+        self.admit_any(frame_bytes, local_bytes)
+    }
+
+    /// Fails if another node commits.
+    fn check_leads(&self) -> Result<(), LogError> {
+        match &self.entries {
+            Some(entries) if !entries.leads() => Err(LogError::NotLeader),
+            _ => Ok(()),
+        }
+    }
+
+    /// Admits whatever is appended, by whichever node it was committed.
+    fn admit_any(self: &Arc<Self>, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
         let mut first = None;
         loop {
             match self.admit_once(frame_bytes, local_bytes, first.as_ref())? {
@@ -180,6 +209,7 @@ impl CommitStream {
         frame_bytes: u32,
         local_bytes: u32,
     ) -> Result<Option<Admission>, LogError> {
+        self.check_leads()?;
         let admitted = self.admit_once(frame_bytes, local_bytes, None)?;
         if admitted.is_err() {
             self.shared.wake_threads();
@@ -252,6 +282,12 @@ impl CommitStream {
         self.groups.reserved_csn()
     }
 
+    /// The newest commit that a flush can make durable.
+    fn flushable_csn(&self) -> Csn {
+        let deposed = self.entries.as_ref().and_then(Entries::last_csn_of_deposed);
+        deposed.unwrap_or_else(|| self.reserved_csn())
+    }
+
     // Fill.
 
     #[inline]
@@ -276,7 +312,7 @@ impl CommitStream {
 
     // Wait.
 
-    /// Returns when `csn` is durable.
+    /// Returns when `csn` is durable on this node.
     pub fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
         if self.durable_csn() >= csn {
             return Ok(());
@@ -324,7 +360,12 @@ impl CommitStream {
         }
         while self.progress.synced_csn() < csn {
             self.shared.poison.check()?;
-            if !self.flush(true)? && self.progress.synced_csn() < csn {
+            let flushed = match self.flush(true) {
+                // What has a number was synced.
+                Err(LogError::NotLeader) if self.progress.synced_csn() >= csn => true,
+                flushed => flushed?,
+            };
+            if !flushed && self.progress.synced_csn() < csn {
                 self.groups.check_reserved(csn)?;
                 yield_now();
             }
@@ -342,22 +383,36 @@ impl CommitStream {
         }
     }
 
+    /// Flushes all that may be written: not commits without a number, in a replicated log. False if there was nothing to do.
+    fn flush_numbered(&self, barrier: bool) -> Result<bool, LogError> {
+        match self.flush(barrier) {
+            Err(LogError::NotLeader) => Ok(false),
+            flushed => flushed,
+        }
+    }
+
     /// Leads one flush of the filled groups, unless another thread leads. The research schemes elect no leader without a wait: there
     /// it does nothing.
     pub fn try_flush(&self) -> Result<bool, LogError> {
         self.shared.check_usable()?;
         match &self.scheme {
-            Scheme::Combined(leader) => Ok(leader.try_flush(self)? | self.try_drain()?),
+            Scheme::Combined(leader) => {
+                let flushed = match leader.try_flush(self) {
+                    Err(LogError::NotLeader) => false,
+                    flushed => flushed?,
+                };
+                Ok(flushed | self.try_drain()?)
+            }
             Scheme::Compared(_) => Ok(false),
         }
     }
 
     /// Flushes everything that is reserved, then ends all writing.
     pub fn flush_last(&self) -> Result<(), LogError> {
-        while self.flush(true)? {}
+        while self.flush_numbered(true)? {}
         if let Some(staging) = &self.staging {
             self.end_staging(staging)?;
-            self.shared.parking.wake_all();
+            self.shared.wake_sleepers();
             return Ok(());
         }
         // A thread writes only under this lock. Once this thread has it, no other writes, and the next to take it reads
@@ -365,7 +420,7 @@ impl CommitStream {
         let writer = self.writer.lock();
         self.shared.set_ended();
         drop(writer);
-        self.shared.parking.wake_all();
+        self.shared.wake_sleepers();
         Ok(())
     }
 
@@ -383,9 +438,9 @@ impl CommitStream {
         }
     }
 
-    /// Records groups that were just written, with the durable mark of their headers.
-    fn raise_written(&self, run: &[Group], mark: Csn) {
-        self.progress.raise_written(run, mark);
+    /// Records groups that were just written, with what their headers say.
+    fn raise_written(&self, run: &[Group], known: Known) {
+        self.progress.raise_written(run, known);
         let marks = run.iter().filter(|group| group.kind == GroupKind::Mark).count();
         add(&self.shared.stats.groups, run.len() as u64);
         add(&self.shared.stats.marks, marks as u64);
@@ -400,9 +455,41 @@ impl CommitStream {
         }
         // The newest durable mark is below the durable CSN now: a mark group is due once the log is idle.
         self.shared.flusher.wake_resting();
-        if risen.has_commits {
-            self.shared.announce(risen.csn);
+        match &self.entries {
+            None if risen.csn > risen.before => self.shared.announce(risen.csn),
+            None => {}
+            Some(entries) => {
+                if risen.has_entries {
+                    self.tell_positions(entries);
+                }
+                self.announce_stable(entries);
+            }
         }
+    }
+
+    /// Takes the filled groups, numbers them if the log is replicated, and stamps them. Returns them with what their headers say.
+    fn take_stamped(&self) -> Result<(Vec<Group>, Known), LogError> {
+        let mut groups = self.groups.take_filled()?;
+        self.bulk.sync_required()?;
+        let mut known = Known { durable: self.durable_csn(), agreed: Agreed::default() };
+        if let Some(entries) = &self.entries {
+            let (count, agreed) = entries.number(&mut groups);
+            if count < groups.len() {
+                self.groups.untake(count);
+                groups.truncate(count);
+                if groups.is_empty() {
+                    return Err(LogError::NotLeader);
+                }
+            }
+            known.agreed = agreed;
+        }
+        groups.iter().for_each(|group| stamp::stamp(&self.shared, group, known));
+        if let (Some(entries), Some(last)) = (&self.entries, groups.last()) {
+            self.groups.set_stamped();
+            entries.raise_stamped(last.end());
+            self.tell_positions(entries);
+        }
+        Ok((groups, known))
     }
 
     /// Appends a mark group, if admission need not wait and no other group is to be written.
@@ -419,18 +506,24 @@ impl CommitStream {
 
     // Reading.
 
-    /// The newest durable commit.
+    /// The newest commit that is durable on this node.
     pub fn durable_csn(&self) -> Csn {
         self.progress.durable_csn()
     }
 
     /// How far the stream has come.
     pub fn watermarks(&self) -> Watermarks {
+        let floor = self.progress.synced_csn();
         let synced = self.progress.synced();
         let durable = self.progress.tip();
         let written = self.progress.written().max(durable.lsn);
         let fill = self.groups.fill_above(written);
+        let agreed = self.entries.as_ref().map(Entries::agreed);
+        let bound = agreed.map_or(Csn::MAX, |agreed| agreed.csn);
         let marks = Watermarks {
+            agreed,
+            stable_csn: durable.csn.min(bound),
+            floor_csn: floor.min(bound),
             synced,
             written,
             filled: fill.filled,
@@ -499,20 +592,25 @@ impl FlushTarget for CommitStream {
         }
         let mut writer = self.writer.lock();
         self.shared.check_not_ended()?;
-        let groups = self.groups.take_filled()?;
-        self.bulk.sync_required()?;
+        let (groups, known) = match self.take_stamped() {
+            Err(LogError::NotLeader) if barrier && writer.is_unsynced() => {
+                writer.sync()?;
+                self.progress.raise_synced();
+                return Err(LogError::NotLeader);
+            }
+            taken => taken?,
+        };
         let mut runs = groups.chunk_by(|a, b| a.segment.number == b.segment.number).peekable();
         if let Some(first) = runs.peek() {
-            writer.end_left_segment(&first[0], self.durable_csn())?;
+            writer.end_left_segment(&first[0], known)?;
         }
         while let Some(run) = runs.next() {
             let next = runs.peek().map(|next| &next[0]);
             let is_asked =
                 barrier || !self.shared.options.power_safe_cache || run.iter().any(|group| group.barrier);
             let flush = if is_asked || next.is_some() { Flush::Now } else { Flush::Later };
-            let mark = self.durable_csn();
-            writer.write(run, next, mark, flush)?;
-            self.raise_written(run, mark);
+            writer.write(run, next, known, flush)?;
+            self.raise_written(run, known);
             self.raise_durable(u64::MAX);
             if flush == Flush::Now {
                 self.progress.raise_synced();

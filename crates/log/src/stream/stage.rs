@@ -1,8 +1,9 @@
 //! A flush that stages, and the thread that drains ([`crate::staging`] has the steps and the invariants).
 
+use super::CommitStream;
 use super::groups::Group;
+use super::stamp::{self, Known};
 use super::writer::GroupWriter;
-use super::{CommitStream, stamp};
 use crate::error::LogError;
 use crate::signal::Sleep;
 use crate::staging::{Appender, Staging, ToStage};
@@ -46,8 +47,8 @@ struct Stage<'a> {
     stream: &'a CommitStream,
     staging: &'a Staging,
     appender: &'a mut Appender,
-    /// The durable mark of the groups' headers.
-    mark: Csn,
+    /// What the groups' headers say.
+    known: Known,
     /// Whether a buffer was filled up.
     filled: bool,
 }
@@ -72,13 +73,11 @@ impl CommitStream {
     pub(super) fn stage_filled(&self, staging: &Staging) -> Result<bool, LogError> {
         let mut appender = staging.appender();
         self.shared.check_not_ended()?;
-        let groups = self.groups.take_filled()?;
+        let (groups, known) = self.take_stamped()?;
         if groups.is_empty() {
             return Ok(false);
         }
-        self.bulk.sync_required()?;
-        let mark = self.durable_csn();
-        let mut stage = Stage { stream: self, staging, appender: &mut appender, mark, filled: false };
+        let mut stage = Stage { stream: self, staging, appender: &mut appender, known, filled: false };
         stage.all(&groups)?;
         if stage.filled {
             self.shared.drainer.wake_asleep();
@@ -208,13 +207,12 @@ impl Stage<'_> {
         for (nth, group) in groups.iter().enumerate() {
             let shared = &self.stream.shared;
             if let Some(left) = &group.left {
-                let record = stamp::end_record(shared, group, left, self.mark);
+                let record = stamp::end_record(shared, group, left, self.known);
                 let (sequence, tip) = after.unwrap_or_else(|| self.stream.progress.last_staged());
                 let (segment, offset) = (&left.segment, left.offset);
                 let end = ToStage { segment, offset, bytes: &record, ends_segment: true, sequence, tip };
                 raised = self.one(&end, groups, raised, nth)?;
             }
-            stamp::stamp(shared, group, self.mark);
             let tip = Tip { csn: group.last_csn(), lsn: group.end() };
             after = Some((group.sequence, tip));
             let whole = ToStage {
@@ -264,7 +262,7 @@ impl Stage<'_> {
     fn raise(&mut self, groups: &[Group]) -> Result<(), LogError> {
         self.staging.publish(self.appender).map_err(|error| self.stream.staging_failed(error))?;
         if !groups.is_empty() {
-            self.stream.raise_written(groups, self.mark);
+            self.stream.raise_written(groups, self.known);
             if self.staging.is_persistent() {
                 self.stream.raise_durable(u64::MAX);
             }

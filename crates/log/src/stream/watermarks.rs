@@ -17,11 +17,13 @@
 //! lock. [`Progress`] also has the index from CSNs to LSNs, whose tip is `durable`.
 
 use super::groups::{Group, GroupOf};
+use super::stamp::Known;
 use crate::error::LogError;
+use crate::format::Agreed;
 use crate::segments::Segment;
 use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{AtomicU64, Mutex};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, EntryId, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,6 +49,12 @@ pub struct Watermarks {
     pub durable_csn: Csn,
     /// The newest reserved commit.
     pub reserved_csn: Csn,
+    /// In a replicated log, what a quorum has durably.
+    pub agreed: Option<Agreed>,
+    /// min(`durable_csn`, `agreed`): the newest commit that may be acknowledged.
+    pub stable_csn: Csn,
+    /// min(the newest synced commit, `agreed`): nothing at or below it can be undone.
+    pub floor_csn: Csn,
 }
 
 impl Watermarks {
@@ -60,7 +68,10 @@ impl Watermarks {
             && self.filled <= self.reserved
             && self.synced <= self.durable
             && self.durable <= self.filled
-            && self.durable_csn <= self.reserved_csn;
+            && self.durable_csn <= self.reserved_csn
+            && self.floor_csn <= self.stable_csn
+            && self.stable_csn <= self.durable_csn
+            && self.agreed.is_none_or(|agreed| self.stable_csn <= agreed.csn);
         assert!(ordered, "INV-LOG-1: the watermarks are out of order: {self:?}");
     }
 }
@@ -81,8 +92,11 @@ struct WrittenGroup {
     tip: Tip,
     /// Whether it begins a segment.
     begins_segment: bool,
-    /// The durable mark of its header.
-    mark: Csn,
+    /// What its header says.
+    known: Known,
+    /// The last entry up to its end, and the last before it.
+    entry: EntryId,
+    before: EntryId,
 }
 
 /// The written groups that are not durable, and the last of all written ones.
@@ -107,8 +121,10 @@ pub(crate) struct LastWritten {
 pub(crate) struct Risen {
     /// The newest durable commit.
     pub csn: Csn,
-    /// Whether it is newer than before: a mark group has no commit.
-    pub has_commits: bool,
+    /// The newest one before: the same if a mark group became durable.
+    pub before: Csn,
+    /// Whether entries became durable.
+    pub has_entries: bool,
     /// Whether a group is durable that begins a segment.
     pub has_new_segment: bool,
 }
@@ -122,8 +138,9 @@ struct Marks {
     /// power-safe.
     synced: AtomicU64,
     synced_csn: AtomicU64,
-    /// The newest durable mark of a durable group.
+    /// The newest durable mark of a durable group, and what was agreed by it.
     marked_csn: AtomicU64,
+    marked_agreed: AtomicU64,
 }
 
 /// The watermarks, and the groups that will raise them next. Lock order: `written`, then `index`.
@@ -134,8 +151,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// With everything up to the tip of `index` durable.
-    pub fn new(index: ReplayIndex) -> Progress {
+    /// With everything up to the tip of `index` durable, and `agreed` on record.
+    pub fn new(index: ReplayIndex, agreed: Agreed) -> Progress {
         let tip = index.tip();
         let lsn = || AtomicU64::new(tip.lsn.0);
         let csn = || AtomicU64::new(tip.csn.0);
@@ -147,6 +164,7 @@ impl Progress {
             synced: lsn(),
             synced_csn: csn(),
             marked_csn: csn(),
+            marked_agreed: AtomicU64::new(agreed.index),
         };
         let last = LastWritten { sequence: 0, csn: tip.csn, segment: None };
         Progress {
@@ -158,8 +176,8 @@ impl Progress {
 
     // Raising.
 
-    /// Records groups that were just written, with the durable mark of their headers.
-    pub fn raise_written(&self, run: &[Group], mark: Csn) {
+    /// Records groups that were just written, with what their headers say.
+    pub fn raise_written(&self, run: &[Group], known: Known) {
         let last = &run[run.len() - 1];
         let mut written = self.written.lock();
         written.groups.extend(run.iter().map(|group| WrittenGroup {
@@ -168,7 +186,9 @@ impl Progress {
             start: group.start(),
             tip: Tip { csn: group.last_csn(), lsn: group.end() },
             begins_segment: group.left.is_some(),
-            mark,
+            known,
+            entry: group.last_entry(),
+            before: group.before,
         }));
         written.last = LastWritten {
             sequence: last.sequence,
@@ -194,18 +214,21 @@ impl Progress {
                 index.mark();
             }
             has_new_segment |= group.begins_segment;
-            index.group(group.first_csn, group.start, (group.tip.lsn.0 - group.start.0) as u32);
+            let bytes = (group.tip.lsn.0 - group.start.0) as u32;
+            index.group(group.first_csn, group.start, bytes, group.before.index);
             last = Some(group);
         }
-        let WrittenGroup { tip, mark, .. } = last?;
+        let WrittenGroup { tip, known, entry, .. } = last?;
         let end = Lsn(self.marks.written.load(Ordering::Relaxed));
         let ordered = index.tip().lsn <= tip.lsn && tip.lsn <= end && before <= tip.csn;
         assert!(ordered, "INV-LOG-1: `durable` would be raised from {:?} to {tip:?}, of {end}", index.tip());
-        index.set_tip(tip);
+        let has_entries = index.tip_entry() != entry;
+        index.set_tip(tip, entry);
         self.marks.durable.store(tip.lsn.0, Ordering::Release);
         self.marks.durable_csn.store(tip.csn.0, Ordering::SeqCst);
-        self.marks.marked_csn.store(mark.0, Ordering::Relaxed);
-        Some(Risen { csn: tip.csn, has_commits: tip.csn > before, has_new_segment })
+        self.marks.marked_csn.store(known.durable.0, Ordering::Relaxed);
+        self.marks.marked_agreed.store(known.agreed.index, Ordering::Relaxed);
+        Some(Risen { csn: tip.csn, before, has_entries, has_new_segment })
     }
 
     /// Raises `synced` to `durable`: a flush that began after all of that was written has ended.
@@ -249,10 +272,10 @@ impl Progress {
         Csn(self.marks.synced_csn.load(Ordering::SeqCst))
     }
 
-    /// The durable CSN, if it is above the durable marks of all durable groups: a mark group has to say it.
-    pub fn mark_due(&self) -> Option<Csn> {
-        let durable = self.durable_csn();
-        (self.marks.marked_csn.load(Ordering::Relaxed) < durable.0).then_some(durable)
+    /// Whether the durable CSN, or the agreed entry, is above those in all durable groups: a mark group has to say it.
+    pub fn is_mark_due(&self, agreed_index: u64) -> bool {
+        self.marks.marked_csn.load(Ordering::Relaxed) < self.durable_csn().0
+            || self.marks.marked_agreed.load(Ordering::Relaxed) < agreed_index
     }
 
     /// The last written group.
@@ -280,10 +303,27 @@ impl Progress {
         self.index.lock().tip()
     }
 
+    /// The last durable entry.
+    pub fn durable_entry(&self) -> EntryId {
+        self.index.lock().tip_entry()
+    }
+
+    /// The LSN of a group at or before the entry after `after`; the tip if that is not durable yet. `None` if the index was trimmed
+    /// past it.
+    pub fn find_entry(&self, after: u64) -> Option<Lsn> {
+        self.index.lock().find_entry(after)
+    }
+
     /// The LSN of a group at or before the frame after `after`; the tip if that frame is not durable yet.
     pub fn find(&self, after: Csn) -> Result<Lsn, LogError> {
         let index = self.index.lock();
         index.find(after).ok_or_else(|| LogError::TooOld { after, oldest: index.oldest() })
+    }
+
+    /// Like [`Progress::find`], for a replicated log: a group at or before the entry of `after`, which may be the last one that stays, and
+    /// before all entries without frames that follow. `None` if the index was trimmed past it.
+    pub fn find_replicated(&self, after: Csn) -> Option<Lsn> {
+        self.index.lock().find_replicated(after)
     }
 
     /// The oldest CSN after which the index finds every frame.
@@ -302,6 +342,8 @@ impl Progress {
 struct GroupStart {
     first_csn: Csn,
     lsn: Lsn,
+    /// The index of the last entry before it.
+    entry_before: u64,
 }
 
 /// A sparse index from CSNs to groups, in memory: one entry per 64 KiB of commit stream. And the tip, the durable end
@@ -312,18 +354,24 @@ pub(crate) struct ReplayIndex {
     entries: VecDeque<GroupStart>,
     bytes_since: u64,
     tip: Tip,
+    tip_entry: EntryId,
 }
 
 impl ReplayIndex {
     /// For a log in which everything up to `tip` is durable.
     pub fn new(tip: Tip) -> ReplayIndex {
-        ReplayIndex { entries: VecDeque::new(), bytes_since: SPACING_BYTES, tip }
+        ReplayIndex {
+            entries: VecDeque::new(),
+            bytes_since: SPACING_BYTES,
+            tip,
+            tip_entry: EntryId::default(),
+        }
     }
 
     /// Adds a group, with frames or not, that recovery found or that becomes durable now.
-    pub fn group(&mut self, first_csn: Csn, start: Lsn, bytes: u32) {
+    pub fn group(&mut self, first_csn: Csn, start: Lsn, bytes: u32, entry_before: u64) {
         if self.bytes_since >= SPACING_BYTES {
-            self.entries.push_back(GroupStart { first_csn, lsn: start });
+            self.entries.push_back(GroupStart { first_csn, lsn: start, entry_before });
             self.bytes_since = 0;
         }
         self.bytes_since += u64::from(bytes);
@@ -334,8 +382,22 @@ impl ReplayIndex {
         self.bytes_since = SPACING_BYTES;
     }
 
-    pub fn set_tip(&mut self, tip: Tip) {
-        self.tip = tip;
+    pub fn set_tip(&mut self, tip: Tip, entry: EntryId) {
+        (self.tip, self.tip_entry) = (tip, entry);
+    }
+
+    pub fn tip_entry(&self) -> EntryId {
+        self.tip_entry
+    }
+
+    /// The LSN of a group at or before the entry after `after`; the tip if that is not durable yet; `None` if the index was trimmed past
+    /// it.
+    pub fn find_entry(&self, after: u64) -> Option<Lsn> {
+        if after >= self.tip_entry.index {
+            return Some(self.tip.lsn);
+        }
+        let index = self.entries.partition_point(|group| group.entry_before <= after);
+        Some(self.entries[index.checked_sub(1)?].lsn)
     }
 
     pub fn tip(&self) -> Tip {
@@ -352,13 +414,22 @@ impl ReplayIndex {
         Some(self.entries[index.checked_sub(1)?].lsn)
     }
 
+    /// Like [`ReplayIndex::find`], but at or before the group of `after` itself, where that is known.
+    pub fn find_replicated(&self, after: Csn) -> Option<Lsn> {
+        let index = self.entries.partition_point(|group| group.first_csn <= after).saturating_sub(1);
+        Some(self.entries.get(index)?).filter(|group| group.first_csn <= after.next()).map(|group| group.lsn)
+    }
+
     /// The oldest CSN after which the index finds every frame.
     pub fn oldest(&self) -> Csn {
         self.entries.front().map_or(self.tip.csn, |group| group.first_csn.prev())
     }
 
     /// Drops groups whose frames are all after `csn`, where the log was cut off.
-    pub fn cut(&mut self, csn: Csn) {
+    pub fn cut(&mut self, csn: Csn, end: Lsn) {
+        while self.entries.back().is_some_and(|group| group.lsn >= end) {
+            self.entries.pop_back();
+        }
         while self.entries.back().is_some_and(|group| group.first_csn > csn.next()) {
             self.entries.pop_back();
         }
@@ -380,9 +451,9 @@ mod tests {
     fn finds_the_group_at_or_before() {
         let mut index = ReplayIndex::new(Tip { csn: Csn(0), lsn: Lsn::new(1, 4096) });
         for group in 0..10u32 {
-            index.group(Csn(u64::from(group) * 5 + 1), Lsn::new(1, 4096 + group * 40_000), 40_000);
+            index.group(Csn(u64::from(group) * 5 + 1), Lsn::new(1, 4096 + group * 40_000), 40_000, 0);
         }
-        index.set_tip(Tip { csn: Csn(50), lsn: Lsn::new(1, 404_096) });
+        index.set_tip(Tip { csn: Csn(50), lsn: Lsn::new(1, 404_096) }, EntryId::default());
         assert_eq!(index.find(Csn(0)), Some(Lsn::new(1, 4096)));
         assert_eq!(index.find(Csn(9)), Some(Lsn::new(1, 4096)));
         assert_eq!(index.find(Csn(10)), Some(Lsn::new(1, 84_096)));

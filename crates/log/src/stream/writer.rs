@@ -1,4 +1,4 @@
-//! Writes the groups that a leader took: stamps, writes and flushes them. It knows no watermark.
+//! Writes and flushes the groups that a leader took and stamped. It knows no watermark.
 //!
 //! Direct writes (around the page cache) are whole blocks, from a private aligned copy. Groups follow each other
 //! without a gap, so a write begins with the block in which the last one ended. Its first bytes repeat that block byte
@@ -14,13 +14,12 @@
 //! write and a flush (INV-LOG-1).
 
 use super::groups::Group;
-use super::stamp;
+use super::stamp::{self, Known};
 use crate::error::LogError;
 use crate::segments::{Segment, Segments};
 use crate::shared::Shared;
 use crate::stats::add;
 use fulgurite_env::{AlignedBuf, DIRECT_BYTES, File};
-use fulgurite_types::Csn;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -70,21 +69,17 @@ impl GroupWriter {
         }
     }
 
-    /// Writes taken groups of one segment with one call, and the segment's end record if group `next` left it. `mark` is
-    /// the durable mark of their headers.
+    /// Writes stamped groups of one segment with one call, and the segment's end record if group `next` left it.
     pub fn write(
         &mut self,
         run: &[Group],
         next: Option<&Group>,
-        mark: Csn,
+        known: Known,
         flush: Flush,
     ) -> Result<(), LogError> {
         let first = &run[0];
-        for group in run {
-            stamp::stamp(&self.shared, group, mark);
-        }
         let end =
-            next.and_then(|next| Some(stamp::end_record(&self.shared, next, next.left.as_ref()?, mark)));
+            next.and_then(|next| Some(stamp::end_record(&self.shared, next, next.left.as_ref()?, known)));
         let mut pieces: Vec<IoSlice<'_>> = Vec::with_capacity(run.len() + 1);
         pieces.extend(run.iter().map(|group| IoSlice::new(stamp::stamped(group))));
         pieces.extend(end.as_ref().map(|end| IoSlice::new(end)));
@@ -92,9 +87,9 @@ impl GroupWriter {
     }
 
     /// Ends the segment that the stream left before group `first`, if it left one.
-    pub fn end_left_segment(&mut self, first: &Group, mark: Csn) -> Result<(), LogError> {
+    pub fn end_left_segment(&mut self, first: &Group, known: Known) -> Result<(), LogError> {
         let Some(left) = &first.left else { return Ok(()) };
-        let end = stamp::end_record(&self.shared, first, left, mark);
+        let end = stamp::end_record(&self.shared, first, left, known);
         self.write_pieces(&left.segment, &[IoSlice::new(&end)], left.offset, Flush::Now)?;
         self.segments.seal(&left.segment);
         Ok(())

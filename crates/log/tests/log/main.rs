@@ -5,6 +5,7 @@ mod commit;
 mod crash;
 mod crash_threads;
 mod damage;
+mod entries;
 mod faults;
 mod feed;
 mod levels;

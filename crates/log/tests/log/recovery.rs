@@ -4,10 +4,10 @@ use crate::support::*;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_env::{Env, OpenOptions};
 use fulgurite_log::{
-    CommitLog, FrameHeader, GroupHeader, GroupKind, Log, LogError, RecoveredFrame, RecoverySink, ReplayFrom,
-    SegmentHeader,
+    Agreed, CommitLog, FrameHeader, GroupFormat, GroupHeader, GroupKind, Log, LogError, RecoveredFrame,
+    RecoverySink, ReplayFrom, SegmentHeader,
 };
-use fulgurite_types::{Csn, Epoch, Lsn, crc32c};
+use fulgurite_types::{Csn, EntryId, Epoch, Lsn, crc32c};
 use std::sync::Arc;
 
 /// A disk with a log of `commits` frames that was not closed, and the log's end.
@@ -31,6 +31,7 @@ fn put(env: &SimEnv, lsn: Lsn, bytes: &[u8]) {
 
 fn header(lsn: Lsn, kind: GroupKind, epoch: u32, first_csn: u64) -> GroupHeader {
     GroupHeader {
+        format: GroupFormat::Replicable,
         kind,
         database: ID,
         epoch: Epoch(epoch),
@@ -41,6 +42,8 @@ fn header(lsn: Lsn, kind: GroupKind, epoch: u32, first_csn: u64) -> GroupHeader 
         frames: 0,
         next_segment: 0,
         durable: Csn(0),
+        entry: EntryId::default(),
+        agreed: Agreed::default(),
     }
 }
 

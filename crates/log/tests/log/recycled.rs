@@ -466,7 +466,7 @@ fn a_scan_tells_a_damaged_group_from_old_ones() {
     let Some(ScanItem::Group(group)) = scan.items.iter().rev().find(is_last) else { panic!("{scan:?}") };
     let bytes = env.read_raw(&path).expect("there");
     assert!(bytes[group.end() as usize + 4096..].iter().any(|byte| *byte != 0), "old groups follow");
-    for at in [0, 4, 5, 6, 8, 23, 24, 28, 32, 36, 40, 48, 52, 56, 64, 72, 999] {
+    for at in [0, 4, 5, 6, 8, 23, 24, 28, 32, 36, 40, 48, 52, 56, 64, 72, 80, 88, 96, 100, 104, 999] {
         let env = env.crash(CrashKind::Kill, 1);
         env.corrupt(&path, u64::from(group.offset + at), |byte| *byte ^= 4).expect("there");
         let scan = scan_segment(env.disk(), &path).expect("readable");

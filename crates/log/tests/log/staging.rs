@@ -5,7 +5,7 @@ use crate::crash::{continues, every_operation, lives, lives_with_faults, recover
 use crate::support::{ID, Rng, STAGED, STAGING, append, commit, dir, idle, open_with, options, staging};
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_env::{Env, MemoryMedium};
-use fulgurite_log::{CommitLog, Log, LogError, LogOptions, ReplayFrom, StagingOptions};
+use fulgurite_log::{CommitLog, GROUP_HEADER_BYTES, Log, LogError, LogOptions, ReplayFrom, StagingOptions};
 use fulgurite_types::{Csn, DatabaseId};
 use std::path::Path;
 use std::sync::Arc;
@@ -397,7 +397,7 @@ fn damage_between_staged_groups_is_named() {
     drop(log);
     let image = env.crash(CrashKind::PowerCut, 1);
     let whole = image.read_raw(Path::new(STAGING)).unwrap();
-    let group = (72 + 40 + 300usize).next_multiple_of(8);
+    let group = (GROUP_HEADER_BYTES as usize + 40 + 300).next_multiple_of(8);
     for damaged in 0..9u64 {
         let mut bytes = whole.clone();
         bytes[4096 + damaged as usize * group + 200] ^= 1;

@@ -275,6 +275,7 @@ impl World {
             closed_at: None,
             must_exist: BTreeSet::new(),
             up_to: None,
+            up_to_entry: None,
         };
         log.drop_before(csn);
         for info in log.segments() {

@@ -78,20 +78,18 @@ impl Buffered {
     /// Writes the filled groups, each with a call of its own. False if there was nothing.
     fn write_filled(&self, stream: &CommitStream, writer: &mut GroupWriter) -> Result<bool, LogError> {
         stream.shared.check_not_ended()?;
-        let groups = stream.groups.take_filled()?;
-        stream.bulk.sync_required()?;
+        let (groups, known) = stream.take_stamped()?;
         for group in &groups {
             if group.left.is_some() {
                 // INV-LOG-2: the old segment is synced before anything in the next one can count as durable. The lock
                 // keeps other syncs out: of two syncs of one file at once, either may get the other's error.
                 let _alone = self.syncing.lock();
                 stream.shared.poison.check()?;
-                writer.end_left_segment(group, stream.durable_csn())?;
+                writer.end_left_segment(group, known)?;
             }
             let run = std::slice::from_ref(group);
-            let mark = stream.durable_csn();
-            writer.write(run, None, mark, Flush::Later)?;
-            stream.raise_written(run, mark);
+            writer.write(run, None, known, Flush::Later)?;
+            stream.raise_written(run, known);
         }
         let wrote = !groups.is_empty();
         drop(groups);

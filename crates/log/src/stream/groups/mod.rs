@@ -11,7 +11,7 @@ mod ring;
 
 pub(crate) use self::buffer::ReservedRange;
 pub(crate) use self::credit::{First, Missing, group_charge};
-pub(crate) use self::queue::{AppendPoint, Group, SegmentEnd};
+pub(crate) use self::queue::{AppendPoint, Group, SegmentEnd, WholeGroup};
 pub use self::ring::TimeBounds;
 pub(crate) use self::ring::{JOINABLE_BYTES_MAX, Joined};
 
@@ -20,6 +20,7 @@ use self::credit::{Charge, Credit};
 use self::queue::{NewGroup, Queue};
 use self::ring::{GroupRing, Join};
 use crate::error::LogError;
+use crate::format::GroupKind;
 use crate::options::LogOptions;
 use crate::segments::Segment;
 use crate::shared::Shared;
@@ -185,8 +186,30 @@ impl Groups {
             return false;
         }
         let new = NewGroup { bytes: 0, barrier: true, slots: admitted.charge.slots, buffer: None };
-        queue.append_mark(new, &self.ring, &self.credit);
+        let whole = WholeGroup { kind: GroupKind::Mark, frames: 0, time_ms: 0, payload: &[], entry: None };
+        queue.append(new, &whole, &self.ring, &self.credit);
         true
+    }
+
+    /// Appends an entry as a whole. It uses the admission. Fails if the next commit is not `first_csn`.
+    pub fn append_entry(
+        &self,
+        admitted: &mut Admitted,
+        whole: &WholeGroup<'_>,
+        first_csn: Option<Csn>,
+    ) -> Result<(), LogError> {
+        let mut queue = self.queue();
+        let next = queue.next_csn(&self.ring);
+        if let Some(first) = first_csn.filter(|first| *first != next) {
+            return Err(LogError::Usage(format!(
+                "an entry begins with commit {first}, and {next} has to follow"
+            )));
+        }
+        let bytes = whole.payload.len() as u32;
+        let slots = admitted.charge.slots;
+        let new = NewGroup { bytes, barrier: true, slots, buffer: admitted.buffer.take() };
+        queue.append(new, whole, &self.ring, &self.credit);
+        Ok(())
     }
 
     // Writing.
@@ -208,6 +231,21 @@ impl Groups {
             spins += 1;
             if spins < FILL_SPINS { spin_loop() } else { yield_now() }
         }
+    }
+
+    /// Of the groups that were taken, leaves all but the first `count` to another leader.
+    pub fn untake(&self, count: usize) {
+        self.queue().untake(count);
+    }
+
+    /// The groups that were taken are stamped.
+    pub fn set_stamped(&self) {
+        self.queue().set_stamped();
+    }
+
+    /// Start and bytes of the group at `at`, or at the beginning of the segment that follows there, if it is stamped and in memory.
+    pub fn read_stamped(&self, at: Lsn) -> Option<(Lsn, Vec<u8>)> {
+        self.queue().read_stamped(at)
     }
 
     /// Releases the groups that were taken, with their buffers: they are in their segments now (INV-LOG-6).

@@ -6,7 +6,7 @@ use super::credit::{Credit, group_charge};
 use super::ring::{GroupRing, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
 use crate::format::{GROUP_HEADER_BYTES, GroupKind, SEGMENT_DATA_START, align8};
 use crate::segments::{Segment, Stream};
-use fulgurite_types::{Csn, Epoch, Lsn};
+use fulgurite_types::{Csn, EntryId, Epoch, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,6 +25,9 @@ pub(crate) struct Group {
     pub barrier: bool,
     /// The end of the segment that the stream left when this group opened.
     pub left: Option<SegmentEnd>,
+    /// Its number, if it is an entry that has one, and the last entry before it.
+    pub entry: Option<EntryId>,
+    pub before: EntryId,
     pub sequence: u64,
     /// The group slots that it holds of the credit.
     slots: u32,
@@ -41,6 +44,11 @@ impl Group {
 
     pub fn last_csn(&self) -> Csn {
         Csn(self.first_csn.0 + u64::from(self.frames) - 1)
+    }
+
+    /// The last entry up to here.
+    pub fn last_entry(&self) -> EntryId {
+        self.entry.unwrap_or(self.before)
     }
 
     fn is_now(&mut self, word: Word) {
@@ -68,6 +76,16 @@ pub(super) struct NewGroup {
     pub buffer: Option<Arc<GroupBuffer>>,
 }
 
+/// A group that is appended closed and filled.
+pub(crate) struct WholeGroup<'a> {
+    pub kind: GroupKind,
+    pub frames: u32,
+    /// When its last frame happened.
+    pub time_ms: u64,
+    pub payload: &'a [u8],
+    pub entry: Option<EntryId>,
+}
+
 pub(super) struct Queue {
     epoch: Epoch,
     charge_max: u32,
@@ -75,6 +93,8 @@ pub(super) struct Queue {
     queue: VecDeque<Group>,
     /// How many groups at the front of `queue` a leader has taken.
     taken: usize,
+    /// How many of these are stamped.
+    stamped: usize,
     /// Whether the last group of `queue` still takes frames.
     open: bool,
     next_sequence: u64,
@@ -116,6 +136,7 @@ impl Queue {
             charge_max,
             queue: VecDeque::with_capacity(slots + 1),
             taken: 0,
+            stamped: 0,
             open: false,
             next_sequence: 1,
             segment_from: at.offset,
@@ -185,7 +206,7 @@ impl Queue {
         }
         self.time_ms = time_ms;
         let NewGroup { bytes, barrier, .. } = new;
-        let group = self.push(GroupKind::Frames, new, ring, credit);
+        let group = self.push(GroupKind::Frames, 1, new, ring, credit);
         let is_joinable = group.buffer.capacity() == JOINABLE_BYTES_MAX;
         let room = room(&group.segment, group.offset).min(JOINABLE_BYTES_MAX as u32);
         let joined = ring.open(&Opening {
@@ -205,15 +226,26 @@ impl Queue {
         Some(joined)
     }
 
-    /// Appends a mark group: closed, without frames, for its header's durable mark alone.
-    pub fn append_mark(&mut self, new: NewGroup, ring: &GroupRing, credit: &Credit) {
-        let group = self.push(GroupKind::Mark, new, ring, credit);
-        ring.occupy(group.sequence);
+    /// Appends a group that is closed and filled.
+    pub fn append(&mut self, new: NewGroup, whole: &WholeGroup<'_>, ring: &GroupRing, credit: &Credit) {
+        let group = self.push(whole.kind, whole.frames, new, ring, credit);
+        // SAFETY: no committer joins this group, and no leader takes it before this lock is released.
+        unsafe { group.buffer.stamp(GROUP_HEADER_BYTES as usize, whole.payload) };
+        ring.occupy(group.sequence, whole.payload.len() as u32);
+        self.queue.back_mut().expect("it was just pushed").entry = whole.entry;
+        self.time_ms = self.time_ms.max(whole.time_ms);
         self.end_group();
     }
 
     /// Appends a group after the last one, or in the next segment.
-    fn push(&mut self, kind: GroupKind, new: NewGroup, ring: &GroupRing, credit: &Credit) -> &Group {
+    fn push(
+        &mut self,
+        kind: GroupKind,
+        frames: u32,
+        new: NewGroup,
+        ring: &GroupRing,
+        credit: &Credit,
+    ) -> &Group {
         self.close_open(ring);
         let is_full = room(&self.segment, self.offset) < group_charge(new.bytes);
         let left = is_full.then(|| self.next_segment(credit));
@@ -229,9 +261,11 @@ impl Queue {
             offset: self.offset,
             len: GROUP_HEADER_BYTES + new.bytes,
             first_csn: self.next_csn,
-            frames: u32::from(kind == GroupKind::Frames),
+            frames,
             barrier: new.barrier,
             left,
+            entry: None,
+            before: EntryId::default(),
             sequence,
             slots: new.slots,
         });
@@ -298,8 +332,34 @@ impl Queue {
         self.queue.range(..count).cloned().collect()
     }
 
+    /// Of the groups that were taken, leaves all but the first `count` to another leader.
+    pub fn untake(&mut self, count: usize) {
+        self.taken = count;
+    }
+
+    /// The groups that were taken are stamped.
+    pub fn set_stamped(&mut self) {
+        self.stamped = self.taken;
+    }
+
+    /// Where the next group begins at or after the end of another, and its bytes, padding included, if it is stamped and still in memory. `at`
+    /// may be where the stream left a segment.
+    pub fn read_stamped(&self, at: Lsn) -> Option<(Lsn, Vec<u8>)> {
+        let index = self.queue.partition_point(|group| group.start() < at);
+        let group = self.queue.get(index).filter(|_| index < self.stamped)?;
+        let left = |left: &SegmentEnd| Lsn::new(left.segment.number, left.offset);
+        if group.start() != at && group.left.as_ref().map(left) != Some(at) {
+            return None;
+        }
+        let bytes = group.end().offset() - group.offset;
+        // SAFETY: the group is closed, filled and stamped, which was noted under this lock.
+        let bytes = unsafe { group.buffer.read(0, bytes as usize) };
+        Some((group.start(), bytes.to_vec()))
+    }
+
     /// Releases the groups that were taken: they are in their segments now.
     pub fn release(&mut self, credit: &Credit) {
+        self.stamped = 0;
         for _ in 0..std::mem::take(&mut self.taken) {
             let mut group = self.queue.pop_front().expect("INV-LOG-6: only what a leader took is released");
             if group.buffer.capacity() == JOINABLE_BYTES_MAX {

@@ -273,8 +273,8 @@ impl GroupRing {
         self.look(sequence).len() == before.len() && filled == before.len() - GROUP_HEADER_BYTES
     }
 
-    /// Occupies the slot with a mark group, which has no ranges and which no committer joins.
-    pub fn occupy(&self, sequence: u64) {
-        self.slot(sequence).1.filled.store(0, Relaxed);
+    /// Occupies the slot with a group that is filled, and which no committer joins.
+    pub fn occupy(&self, sequence: u64, bytes: u32) {
+        self.slot(sequence).1.filled.store(bytes, Release);
     }
 }

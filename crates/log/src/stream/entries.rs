@@ -1,0 +1,275 @@
+//! The entries of a replicated log: their numbers, and how far they are agreed.
+//!
+//! An entry is a group with frames, a blank one, or one of members. A leader numbers its groups when a flush takes them, in log order, and
+//! stamps them before it writes them, so that a shipper reads them from memory while they are written. A follower appends groups
+//! that have numbers. The log does not know the other nodes: its caller tells what a quorum has.
+//!
+//! - INV-REP-1: in a replicated log no group with frames is written, or read by a shipper, without a number. Indexes are dense, terms
+//!   never fall along the log, and a leader numbers in its own term alone: `number` and `fence` take one lock.
+//! - INV-REP-3: `agreed` never falls, and is an entry that this log has. A leader raises it only to an entry of its own term: one of an
+//!   older term, though a quorum has it, may still be replaced (Ongaro and Ousterhout, 2014, section 5.4.2).
+
+use super::groups::Group;
+use super::watermarks::Tip;
+use crate::error::LogError;
+use crate::format::Agreed;
+use fulgurite_types::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock};
+use fulgurite_types::{Csn, EntryId, Lsn};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// What a node does with the entries of a replicated log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It appends the entries of a leader. Each opening begins as one.
+    Follower,
+    /// It numbers groups in this term.
+    Leader {
+        /// Its term.
+        term: u64,
+    },
+    /// It led and was fenced. Its memory may have commits that have no number, or that no quorum gets: the log has to be opened
+    /// again before it follows another leader.
+    Deposed,
+}
+
+/// How far the entries of a replicated log have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPositions {
+    /// The last entry that has a number.
+    pub last: EntryId,
+    /// The last entry that is durable on this node.
+    pub durable: EntryId,
+    /// What a quorum has.
+    pub agreed: Agreed,
+}
+
+/// What recovery found of entries; nothing in a log that is not replicated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FoundEntries {
+    pub last: EntryId,
+    pub agreed: Agreed,
+    /// Those after the agreed one, each with the last commit at or before it.
+    pub pending: VecDeque<(EntryId, Csn)>,
+}
+
+pub(crate) type EntryObserver = Arc<dyn Fn(EntryPositions) + Send + Sync>;
+
+struct State {
+    role: Role,
+    /// The last entry with a number, and the last commit at or before it.
+    last: EntryId,
+    last_csn: Csn,
+    /// The last entry that a flush took, and the last commit at or before it.
+    taken: EntryId,
+    taken_csn: Csn,
+    pending: VecDeque<(EntryId, Csn)>,
+    agreed: Agreed,
+}
+
+pub(crate) struct Entries {
+    state: Mutex<State>,
+    /// Of `state`, for readers without its lock.
+    agreed_csn: AtomicU64,
+    agreed_index: AtomicU64,
+    leads: AtomicBool,
+    /// The end of the last group that is stamped: up to here a shipper reads.
+    stamped: AtomicU64,
+    pub observer: RwLock<Option<EntryObserver>>,
+    /// The newest stable commit that was announced.
+    pub announced: Mutex<Csn>,
+}
+
+impl Entries {
+    /// With all that recovery found durable, up to `tip`, and `stable` announced.
+    pub fn new(found: FoundEntries, stable: Csn, tip: Tip) -> Entries {
+        let FoundEntries { last, agreed, pending } = found;
+        Entries {
+            agreed_csn: AtomicU64::new(agreed.csn.0),
+            agreed_index: AtomicU64::new(agreed.index),
+            leads: AtomicBool::new(false),
+            stamped: AtomicU64::new(tip.lsn.0),
+            observer: RwLock::new(None),
+            announced: Mutex::new(stable),
+            state: Mutex::new(State {
+                role: Role::Follower,
+                last,
+                last_csn: tip.csn,
+                taken: last,
+                taken_csn: tip.csn,
+                pending,
+                agreed,
+            }),
+        }
+    }
+
+    // Roles.
+
+    pub fn role(&self) -> Role {
+        self.state.lock().role
+    }
+
+    /// Whether committers may commit.
+    pub fn leads(&self) -> bool {
+        self.leads.load(SeqCst)
+    }
+
+    /// Begins to number in `term`. `append_blank` appends the first entry of the term, before any commit.
+    pub fn lead(
+        &self,
+        term: u64,
+        append_blank: impl FnOnce() -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        if state.role != Role::Follower {
+            return Err(LogError::Usage(format!("a node in the role {:?} cannot begin to lead", state.role)));
+        }
+        if term <= state.last.term {
+            let last = state.last;
+            return Err(LogError::Usage(format!("a leader of term {term} cannot follow entry {last}")));
+        }
+        append_blank()?;
+        state.role = Role::Leader { term };
+        self.leads.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// Ends numbering for good, if the node leads. Returns the last entry that has a number.
+    pub fn fence(&self) -> EntryId {
+        let mut state = self.state.lock();
+        self.leads.store(false, SeqCst);
+        if state.role != Role::Follower {
+            state.role = Role::Deposed;
+        }
+        state.last
+    }
+
+    // Numbers.
+
+    /// Numbers the groups that a flush took, in log order, and returns how many may be written: not those with frames that have no
+    /// number, nor what follows them (INV-REP-1). And what their headers say of agreement: nothing after the entries that come before them,
+    /// for a follower may hear that an entry is agreed before it has it on disk.
+    pub fn number(&self, groups: &mut [Group]) -> (usize, Agreed) {
+        let mut state = self.state.lock();
+        let before = Agreed { index: state.taken.index, csn: state.taken_csn };
+        let agreed = state.agreed.min(before);
+        for (nth, group) in groups.iter_mut().enumerate() {
+            group.before = state.taken;
+            if !group.kind.is_entry() {
+                continue;
+            }
+            let next = match (group.entry, state.role) {
+                (Some(given), _) => given,
+                (None, Role::Leader { term }) => EntryId { term, index: state.taken.index + 1 },
+                (None, _) => return (nth, agreed),
+            };
+            assert!(
+                next.index == state.taken.index + 1 && next.term >= state.taken.term,
+                "INV-REP-1: entry {next} follows entry {}",
+                state.taken
+            );
+            if group.entry.is_none() {
+                assert_eq!(state.last, state.taken, "INV-REP-1: a leader's groups follow what it appended");
+                state.note(next, group.last_csn());
+            }
+            group.entry = Some(next);
+            (state.taken, state.taken_csn) = (next, group.last_csn());
+        }
+        (groups.len(), agreed)
+    }
+
+    /// Appends a group of the leader that has no commits.
+    pub fn propose(&self, append: impl FnOnce() -> Result<(), LogError>) -> Result<(), LogError> {
+        let state = self.state.lock();
+        match state.role {
+            Role::Leader { .. } => append(),
+            _ => Err(LogError::NotLeader),
+        }
+    }
+
+    /// Takes an entry of a leader, which `append` appends to the log.
+    pub fn append(
+        &self,
+        id: EntryId,
+        last_csn: Csn,
+        append: impl FnOnce() -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        if state.role != Role::Follower {
+            return Err(LogError::Usage(format!("a node in the role {:?} appends no entries", state.role)));
+        }
+        if id.index != state.last.index + 1 || id.term < state.last.term {
+            return Err(LogError::Usage(format!("entry {id} cannot follow entry {}", state.last)));
+        }
+        append()?;
+        state.note(id, last_csn);
+        Ok(())
+    }
+
+    /// Groups up to `end` are stamped.
+    pub fn raise_stamped(&self, end: Lsn) {
+        self.stamped.store(end.0, SeqCst);
+    }
+
+    pub fn stamped(&self) -> Lsn {
+        Lsn(self.stamped.load(SeqCst))
+    }
+
+    pub fn last(&self) -> EntryId {
+        self.state.lock().last
+    }
+
+    /// The newest commit that has a number, if no other gets one.
+    pub fn last_csn_of_deposed(&self) -> Option<Csn> {
+        let state = self.state.lock();
+        (state.role == Role::Deposed).then_some(state.last_csn)
+    }
+
+    // Agreement.
+
+    /// A quorum has entry `id` durably. Returns `agreed` before and after, if it rises: not if this log does not have the entry, nor on a
+    /// leader by an entry of an older term (INV-REP-3).
+    pub fn raise_agreed(&self, id: EntryId) -> Option<(Agreed, Agreed)> {
+        let mut state: MutexGuard<'_, State> = self.state.lock();
+        let before = state.agreed;
+        if matches!(state.role, Role::Leader { term } if term != id.term) {
+            return None;
+        }
+        let first = state.pending.front()?.0.index;
+        let nth = usize::try_from(id.index.checked_sub(first)?).ok()?;
+        let (found, csn) = *state.pending.get(nth)?;
+        if found != id {
+            return None;
+        }
+        state.pending.drain(..=nth);
+        state.agreed = Agreed { index: id.index, csn };
+        self.agreed_csn.store(csn.0, SeqCst);
+        self.agreed_index.store(id.index, SeqCst);
+        Some((before, state.agreed))
+    }
+
+    pub fn agreed(&self) -> Agreed {
+        self.state.lock().agreed
+    }
+
+    pub fn agreed_csn(&self) -> Csn {
+        Csn(self.agreed_csn.load(SeqCst))
+    }
+
+    pub fn agreed_index(&self) -> u64 {
+        self.agreed_index.load(SeqCst)
+    }
+}
+
+impl State {
+    fn note(&mut self, id: EntryId, csn: Csn) {
+        assert!(
+            csn >= self.last_csn,
+            "INV-REP-1: entry {id} ends with commit {csn}, before {}",
+            self.last_csn
+        );
+        (self.last, self.last_csn) = (id, csn);
+        self.pending.push_back((id, csn));
+    }
+}

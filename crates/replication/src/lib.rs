@@ -1,0 +1,26 @@
+//! What a node of a cluster keeps beside its log: its term, its vote, and how often it was started. `docs/replication.md` has the whole
+//! of which this is a part; the log itself is `fulgurite_log`'s.
+//!
+//! ```
+//! use fulgurite_env::{Disk, Env, sim::SimEnv};
+//! use fulgurite_replication::TermFile;
+//! use fulgurite_types::DatabaseId;
+//! use std::path::Path;
+//!
+//! let env = SimEnv::new(1);
+//! env.disk().create_dir_all(Path::new("/db"))?;
+//! let dir = env.disk().open_dir(Path::new("/db"))?;
+//! TermFile::create(&dir, DatabaseId(7), 1)?;
+//!
+//! let mut terms = TermFile::open(&dir, DatabaseId(7), 1)?;
+//! terms.save(3, Some(2))?;                // durable when it returns
+//! assert!(terms.save(2, None).is_err());  // a term never falls
+//! assert_eq!((terms.term(), terms.vote()), (3, Some(2)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod term_file;
+
+pub use error::TermError;
+pub use term_file::{TERM_FILE_NAME, TermFile};
