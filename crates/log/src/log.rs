@@ -211,6 +211,11 @@ impl Log {
         self.stream.positions()
     }
 
+    /// The entry of an index, if it is after the agreed one and at or before the last: those before are the same on every node.
+    pub fn pending_entry(&self, index: u64) -> Option<EntryId> {
+        self.stream.replicated().ok()?.pending(index)
+    }
+
     /// Sets a callback for when an entry has got its number, has become durable here, or is agreed. It must not block, and must not wait for
     /// durability, nor call [`Log::raise_agreed`]: the caller may be a thread that flushes.
     ///

@@ -1,6 +1,8 @@
-//! Errors of the file of terms.
+//! Errors of a node and of its file of terms.
 
-use fulgurite_types::DatabaseId;
+use crate::message::Fenced;
+use fulgurite_log::LogError;
+use fulgurite_types::{DatabaseId, EntryId};
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -92,6 +94,125 @@ impl Error for TermError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             TermError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// An error of a node. Those that are not of its log or its terms name both sides, and change nothing.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// A message, a fence or an appointment of a term that is over for the node, or was used in it.
+    StaleTerm {
+        /// The node.
+        node: u32,
+        /// The term that was asked for.
+        term: u64,
+        /// The term that the node noted.
+        noted: u64,
+    },
+    /// A leader was appointed without a majority that was fenced in its term, itself included.
+    NoMajority {
+        /// Its term.
+        term: u64,
+        /// How many members were fenced in it.
+        fenced: usize,
+        /// How many members there are.
+        members: usize,
+    },
+    /// A node was appointed although another one that was fenced has later entries, which may be agreed.
+    Behind {
+        /// Its last entry.
+        last: EntryId,
+        /// The other node.
+        ahead: Fenced,
+    },
+    /// Entries are missing before those that a leader sent: it has to begin earlier.
+    Gap {
+        /// The node.
+        node: u32,
+        /// The entry before the first that was sent.
+        previous: EntryId,
+        /// The last entry of the node.
+        last: EntryId,
+    },
+    /// The node has another entry before those that a leader sent, of another leader: this one has to begin earlier.
+    Differs {
+        /// The node.
+        node: u32,
+        /// The entry before the first that was sent.
+        previous: EntryId,
+        /// Up to this index the two logs are the same.
+        begin_after: u64,
+    },
+    /// The node's log has to be opened again: after it led, or cut after an entry, because the leader has others from there on.
+    MustReopen {
+        /// The node.
+        node: u32,
+        /// [`ReplayFrom::up_to_entry`](fulgurite_log::ReplayFrom::up_to_entry): nothing is cut without one.
+        up_to: Option<u64>,
+    },
+    /// Another node says that it leads in the term in which this one does. The rules rule that out: a directory was copied.
+    TwoLeaders {
+        /// The term.
+        term: u64,
+        /// This node, and the other one.
+        nodes: (u32, u32),
+    },
+    /// The node's terms.
+    Term(TermError),
+    /// The node's log.
+    Log(LogError),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeError::StaleTerm { node, term, noted } => {
+                write!(f, "term {term} is over for node {node}, which noted term {noted}; use a higher one")
+            }
+            NodeError::NoMajority { term, fenced, members } => write!(
+                f,
+                "{fenced} of {members} members were fenced in term {term}; a leader needs a majority, itself included: fence more"
+            ),
+            NodeError::Behind { last, ahead } => write!(
+                f,
+                "the last entry is {last}, and node {} has entry {}, which may be agreed; appoint that node",
+                ahead.node, ahead.last
+            ),
+            NodeError::Gap { node, previous, last } => {
+                write!(
+                    f,
+                    "entry {previous} was sent to node {node}, which has none after {last}; begin there"
+                )
+            }
+            NodeError::Differs { node, previous, begin_after } => write!(
+                f,
+                "entry {previous} was sent to node {node}, which has another one there; begin after entry {begin_after}"
+            ),
+            NodeError::MustReopen { node, up_to: Some(index) } => write!(
+                f,
+                "the log of node {node} has other entries than the leader after {index}; open it again, cut there"
+            ),
+            NodeError::MustReopen { node, up_to: None } => {
+                write!(f, "node {node} led, and may have commits that are none; open its log again")
+            }
+            NodeError::TwoLeaders { term, nodes: (this, other) } => write!(
+                f,
+                "node {other} says that it leads in term {term}, in which node {this} does; one of them has a copied directory: stop both"
+            ),
+            NodeError::Term(error) => error.fmt(f),
+            NodeError::Log(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for NodeError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            NodeError::Term(error) => error.source(),
+            NodeError::Log(error) => error.source(),
             _ => None,
         }
     }

@@ -1,5 +1,5 @@
-//! What a node of a cluster keeps beside its log: its term, its vote, and how often it was started. `docs/replication.md` has the whole
-//! of which this is a part; the log itself is `fulgurite_log`'s.
+//! Nodes of a cluster that keep one log: which of them numbers entries, when an entry is agreed, and what a node keeps for that beside its
+//! log, its term and its vote. `docs/replication.md` has the whole of which this is a part; the log itself is `fulgurite_log`'s.
 //!
 //! ```
 //! use fulgurite_env::{Disk, Env, sim::SimEnv};
@@ -20,7 +20,11 @@
 //! ```
 
 mod error;
+mod message;
+mod node;
 mod term_file;
 
-pub use error::TermError;
+pub use error::{NodeError, TermError};
+pub use message::{Append, Appended, Fenced};
+pub use node::Node;
 pub use term_file::{TERM_FILE_NAME, TermFile};

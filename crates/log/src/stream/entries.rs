@@ -220,6 +220,14 @@ impl Entries {
         self.state.lock().last
     }
 
+    /// The entry of an index after the agreed one; `None` for others.
+    pub fn pending(&self, index: u64) -> Option<EntryId> {
+        let state = self.state.lock();
+        let first = state.pending.front()?.0.index;
+        let nth = usize::try_from(index.checked_sub(first)?).ok()?;
+        Some(state.pending.get(nth)?.0)
+    }
+
     /// The newest commit that has a number, if no other gets one.
     pub fn last_csn_of_deposed(&self) -> Option<Csn> {
         let state = self.state.lock();

@@ -1,0 +1,298 @@
+//! A node of a cluster: its log and its terms, and what it may say. It sends nothing: each call is a message that has come, and returns the
+//! reply.
+//!
+//! An operator, or a program that holds elections, appoints leaders: it fences a majority in a new term ([`Node::fence`]), and appoints one of
+//! them that has the highest last entry ([`Node::appoint`]). The rules are those of Raft (Ongaro and Ousterhout, 2014) with the vote taken from
+//! outside: a node is fenced once in a term, so two majorities of one term have a node in common that was fenced twice, and there are none.
+//!
+//! - **INV-REP-4**: a term is durable in the node's file before the node says anything in it. Numbering ends first: between the two, the old
+//!   leader numbers nothing.
+//! - **INV-REP-5**: a follower acknowledges an entry once it is durable there with all before it, and only as far as its log is known to be
+//!   the leader's: after that it may have entries of an older leader.
+
+use crate::error::{NodeError, TermError};
+use crate::message::{Append, Appended, Fenced};
+use crate::term_file::TermFile;
+use fulgurite_log::{Entry, EntryPositions, Log, LogError, Role};
+use fulgurite_types::EntryId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A message has at most so many bytes of entries, or one entry.
+const APPEND_BYTES_MAX: usize = 1 << 20;
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    number: u32,
+    log: Arc<Log>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    terms: TermFile,
+    /// While it leads.
+    leading: Option<Leading>,
+}
+
+/// What a leader knows of the others.
+#[derive(Debug)]
+struct Leading {
+    term: u64,
+    /// The index up to which the log of each other node is this one's.
+    matched: BTreeMap<u32, u64>,
+    /// The last agreed entry of its term.
+    agreed: EntryId,
+}
+
+impl Node {
+    /// A node of this number, with its log, which is replicated and was just opened, and its terms.
+    ///
+    /// # Errors
+    /// [`NodeError::Log`] if the log is not replicated.
+    pub fn new(number: u32, log: Arc<Log>, terms: TermFile) -> Result<Node, NodeError> {
+        if log.role().is_none() {
+            return Err(LogError::Usage("the log of a node has to be a replicated one".into()).into());
+        }
+        Ok(Node { number, log, state: Mutex::new(State { terms, leading: None }) })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// The newest term that it noted.
+    pub fn term(&self) -> u64 {
+        self.state.lock().terms.term()
+    }
+
+    /// The term in which it leads.
+    pub fn leads(&self) -> Option<u64> {
+        match self.log.role() {
+            Some(Role::Leader { term }) => Some(term),
+            _ => None,
+        }
+    }
+
+    fn positions(&self) -> EntryPositions {
+        self.log.entry_positions().expect("the log is replicated")
+    }
+
+    // Leaders come and go.
+
+    /// Takes nothing from leaders of older terms any more, numbers nothing in them, and says how far its log reaches.
+    ///
+    /// # Errors
+    /// [`NodeError::StaleTerm`] if the node noted this term, or a newer one: nothing was changed. [`NodeError::Term`], [`NodeError::Log`].
+    pub fn fence(&self, term: u64) -> Result<Fenced, NodeError> {
+        let mut state = self.state.lock();
+        let noted = state.terms.term();
+        if term <= noted {
+            return Err(NodeError::StaleTerm { node: self.number, term, noted });
+        }
+        self.note(&mut state, term)?;
+        match self.log.flush_entries() {
+            // Commits without a number are none.
+            Ok(()) | Err(LogError::NotLeader) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Fenced { node: self.number, term, last: self.positions().last })
+    }
+
+    /// Ends older terms, and notes a new one (INV-REP-4).
+    fn note(&self, state: &mut State, term: u64) -> Result<(), NodeError> {
+        self.log.fence()?;
+        state.leading = None;
+        Ok(state.terms.save(term, None)?)
+    }
+
+    /// Begins to lead in a term in which this node was fenced, and a majority with it. `members` are all nodes of the cluster.
+    ///
+    /// # Errors
+    /// [`NodeError::StaleTerm`] if this node noted another term; [`NodeError::NoMajority`], [`NodeError::Behind`] if the others do not allow
+    /// it: fence more, or appoint another one. [`NodeError::MustReopen`] if it led before. Nothing was changed. [`NodeError::Term`],
+    /// [`NodeError::Log`].
+    pub fn appoint(&self, term: u64, members: &[u32], fenced: &[Fenced]) -> Result<(), NodeError> {
+        let mut state = self.state.lock();
+        let noted = state.terms.term();
+        if term != noted || state.terms.vote().is_some() {
+            return Err(NodeError::StaleTerm { node: self.number, term, noted });
+        }
+        let has_fenced =
+            |node: &&u32| fenced.iter().any(|fenced| fenced.node == **node && fenced.term == term);
+        let count = members.iter().filter(has_fenced).count();
+        if 2 * count <= members.len() || !has_fenced(&&self.number) {
+            return Err(NodeError::NoMajority { term, fenced: count, members: members.len() });
+        }
+        let last = self.positions().last;
+        if let Some(ahead) = fenced.iter().find(|fenced| fenced.term == term && fenced.last > last) {
+            return Err(NodeError::Behind { last, ahead: *ahead });
+        }
+        self.check_follows()?;
+        state.terms.save(term, Some(self.number))?;
+        self.log.lead(term)?;
+        let others = members.iter().filter(|member| **member != self.number);
+        let matched = others.map(|member| (*member, 0)).collect();
+        state.leading = Some(Leading { term, matched, agreed: EntryId::default() });
+        Ok(())
+    }
+
+    fn check_follows(&self) -> Result<(), NodeError> {
+        match self.log.role() {
+            Some(Role::Follower) => Ok(()),
+            _ => Err(NodeError::MustReopen { node: self.number, up_to: None }),
+        }
+    }
+
+    // The leader.
+
+    /// What a follower gets next, if its log is this one's up to index `after`: some entries, and what is agreed. `None` if this node does
+    /// not lead.
+    ///
+    /// # Errors
+    /// [`NodeError::Log`] with [`LogError::TooOld`] if the log does not reach back that far: the follower has to be filled from a copy.
+    pub fn append_after(&self, after: u64) -> Result<Option<Append>, NodeError> {
+        let state = self.state.lock();
+        let Some(Leading { term, agreed, .. }) = state.leading else { return Ok(None) };
+        drop(state);
+        let mut reader = self.log.entries(after.saturating_sub(1))?;
+        let previous = match after {
+            0 => EntryId::default(),
+            _ => match reader.next()? {
+                Some(entry) => entry.id,
+                None => return Ok(None),
+            },
+        };
+        let (mut entries, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
+        while bytes < APPEND_BYTES_MAX
+            && let Some(entry) = reader.next()?
+        {
+            bytes += entry.payload.len();
+            entries.push(entry);
+        }
+        Ok(Some(Append { leader: self.number, term, previous, entries, agreed }))
+    }
+
+    /// A follower has acknowledged. Returns whether more is agreed now.
+    ///
+    /// # Errors
+    /// [`NodeError::Log`].
+    pub fn acknowledged(&self, appended: &Appended) -> Result<bool, NodeError> {
+        let mut state = self.state.lock();
+        let Some(leading) = state.leading.as_mut().filter(|leading| leading.term == appended.term) else {
+            return Ok(false);
+        };
+        let Some(matched) = leading.matched.get_mut(&appended.node) else { return Ok(false) };
+        *matched = (*matched).max(appended.matched.index);
+        self.agree(leading)
+    }
+
+    /// This node has made entries durable. Returns whether more is agreed now.
+    ///
+    /// # Errors
+    /// [`NodeError::Log`].
+    pub fn flushed(&self) -> Result<bool, NodeError> {
+        match &mut self.state.lock().leading {
+            Some(leading) => self.agree(leading),
+            None => Ok(false),
+        }
+    }
+
+    /// Raises `agreed` to the highest entry that a majority has.
+    fn agree(&self, leading: &mut Leading) -> Result<bool, NodeError> {
+        let mut indexes: Vec<u64> = leading.matched.values().copied().collect();
+        indexes.push(self.positions().durable.index);
+        indexes.sort_unstable_by(|a, b| b.cmp(a));
+        let Some(id) = self.log.pending_entry(indexes[indexes.len() / 2]) else { return Ok(false) };
+        if !self.log.raise_agreed(id)? {
+            return Ok(false);
+        }
+        leading.agreed = id;
+        Ok(true)
+    }
+
+    // A follower.
+
+    /// Takes what a leader sent: checks that it continues this log, appends it, makes it durable, and acknowledges all of it at once.
+    ///
+    /// # Errors
+    /// [`NodeError::StaleTerm`] if the leader's term is over; [`NodeError::Gap`] and [`NodeError::Differs`] if this log does not have the
+    /// entry before these: the leader begins earlier; [`NodeError::MustReopen`] if this log has others in their place, or led before. [`NodeError::TwoLeaders`], [`NodeError::Term`],
+    /// [`NodeError::Log`].
+    pub fn append(&self, message: &Append) -> Result<Appended, NodeError> {
+        let mut state = self.state.lock();
+        let (term, noted) = (message.term, state.terms.term());
+        if term < noted {
+            return Err(NodeError::StaleTerm { node: self.number, term, noted });
+        }
+        if self.leads() == Some(term) {
+            return Err(NodeError::TwoLeaders { term, nodes: (self.number, message.leader) });
+        }
+        if term > noted {
+            self.note(&mut state, term)?;
+        }
+        self.check_follows()?;
+        self.check_previous(message.previous)?;
+        let mut matched = message.previous;
+        for entry in &message.entries {
+            self.append_entry(matched, entry)?;
+            matched = entry.id;
+        }
+        self.log.flush_entries()?;
+        // Not beyond what is known to be the leader's.
+        if message.agreed.index <= matched.index {
+            self.log.raise_agreed(message.agreed)?;
+        } else {
+            self.log.raise_agreed(matched)?;
+        }
+        Ok(Appended { node: self.number, term, matched })
+    }
+
+    fn check_previous(&self, previous: EntryId) -> Result<(), NodeError> {
+        let EntryPositions { last, agreed, .. } = self.positions();
+        if previous.index > last.index {
+            return Err(NodeError::Gap { node: self.number, previous, last });
+        }
+        if previous.index > agreed.index && self.log.pending_entry(previous.index) != Some(previous) {
+            return Err(NodeError::Differs { node: self.number, previous, begin_after: agreed.index });
+        }
+        Ok(())
+    }
+
+    /// Appends an entry, unless it is there. Entries in its place are cut only because of an entry that follows what both logs have: what this
+    /// node has, and does not know to be agreed, may be agreed.
+    fn append_entry(&self, previous: EntryId, entry: &Entry) -> Result<(), NodeError> {
+        if entry.id.index != previous.index + 1 {
+            return Err(NodeError::Gap { node: self.number, previous: entry.id, last: previous });
+        }
+        let EntryPositions { last, agreed, .. } = self.positions();
+        if entry.id.index > last.index {
+            return Ok(self.log.append_entry(entry)?);
+        }
+        if entry.id.index > agreed.index && self.log.pending_entry(entry.id.index) != Some(entry.id) {
+            let up_to = Some(entry.id.index - 1);
+            return Err(NodeError::MustReopen { node: self.number, up_to });
+        }
+        Ok(())
+    }
+}
+
+impl From<LogError> for NodeError {
+    fn from(error: LogError) -> NodeError {
+        NodeError::Log(error)
+    }
+}
+
+impl From<TermError> for NodeError {
+    fn from(error: TermError) -> NodeError {
+        NodeError::Term(error)
+    }
+}

@@ -1,0 +1,507 @@
+//! Three or five nodes, each with a log on a simulated disk, and a network that loses, doubles, delays and reorders messages. Everything runs on one
+//! thread from one seed. Checked all the time: no two nodes number in one term, an agreed entry is the same everywhere and for ever, and
+//! what was acknowledged to a client is in it. Canaries break one rule each, and have to be caught.
+
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_env::{Dir, Env};
+use fulgurite_log::{
+    CommitLog, Durability, Entry, GroupKind, Log, LogError, LogOptions, RecoveredFrame, RecoverySink,
+    ReplayFrom, frame_bytes,
+};
+use fulgurite_replication::{Append, Appended, Fenced, Node, NodeError, TERM_FILE_NAME, TermFile};
+use fulgurite_types::{Csn, DatabaseId, crc32c};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ID: DatabaseId = DatabaseId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+
+/// A rule that the harness breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Canary {
+    None,
+    /// A follower acknowledges what it does not have on disk.
+    AcknowledgesBeforeTheSync,
+    /// A node is appointed that does not have all that may be agreed.
+    AppointsOneBehind,
+    /// A node forgets its term.
+    ForgetsTheTerm,
+    /// A log is cut below what is agreed, to follow a leader that lacks it.
+    CutsBelowAgreed,
+    /// A log is cut as soon as it differs from the leader's, as far as it is not known to be the same.
+    CutsWhatDiffers,
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes_min: 128 << 10,
+        segment_bytes_max: 128 << 10,
+        buffer_bytes: 256 << 10,
+        ready_segments: 1,
+        background: false,
+        mark_idle: Duration::from_millis(10),
+        replicated: true,
+        ..LogOptions::default()
+    }
+}
+
+fn log_dir() -> &'static Path {
+    Path::new("/db/log")
+}
+
+fn dir(env: &SimEnv) -> Arc<dyn Dir> {
+    env.disk().open_dir(Path::new("/db")).unwrap()
+}
+
+#[derive(Default)]
+struct Frames(Vec<(u64, Vec<u8>)>);
+
+impl RecoverySink for Frames {
+    fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.push((frame.header.csn.0, frame.body.to_vec()));
+        Ok(())
+    }
+}
+
+/// A machine with a node.
+struct Machine {
+    env: Arc<SimEnv>,
+    node: Node,
+    /// What its node has committed and not acknowledged yet, in this life.
+    waiting: Vec<(Csn, Vec<u8>)>,
+    /// Up to here its agreed entries are checked.
+    checked: u64,
+    /// Per other node: the index after which it gets entries next.
+    next: BTreeMap<u32, u64>,
+}
+
+impl Machine {
+    fn new(number: u32, seed: u64) -> Machine {
+        let env = SimEnv::new(seed * 31 + u64::from(number));
+        env.disk().create_dir_all(log_dir()).unwrap();
+        env.disk().sync_dir(Path::new("/")).unwrap();
+        env.disk().sync_dir(Path::new("/db")).unwrap();
+        let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, log_dir(), ID, options()).unwrap();
+        TermFile::create(&dir(&env), ID, number).unwrap();
+        let terms = TermFile::open(&dir(&env), ID, number).unwrap();
+        Machine::with(env, Node::new(number, log, terms).unwrap())
+    }
+
+    fn with(env: Arc<SimEnv>, node: Node) -> Machine {
+        Machine { env, node, waiting: Vec::new(), checked: 0, next: BTreeMap::new() }
+    }
+
+    /// Restarts it after a crash.
+    fn restart(&mut self, kind: CrashKind, seed: u64, up_to_entry: Option<u64>) -> Frames {
+        let (env, number) = (self.env.crash(kind, seed), self.node.number());
+        let from = ReplayFrom { up_to_entry, ..ReplayFrom::beginning() };
+        let mut frames = Frames::default();
+        let shared = Arc::clone(&env) as Arc<dyn Env>;
+        let (log, _) = Log::open(shared, log_dir(), ID, options(), &from, &mut frames).unwrap();
+        let terms = TermFile::open(&dir(&env), ID, number).unwrap();
+        *self = Machine::with(env, Node::new(number, log, terms).unwrap());
+        frames
+    }
+
+    fn commit(&mut self, body: Vec<u8>) -> Result<(), LogError> {
+        let log = self.node.log();
+        let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
+        let reservation = log.reserve(admission, Durability::Sync);
+        let (csn, header) = (reservation.csn(), reservation.header(1, crc32c(&body)));
+        log.fill(reservation, &header, &body, &[]);
+        self.waiting.push((csn, body));
+        Ok(())
+    }
+
+    fn last(&self) -> u64 {
+        self.node.log().entry_positions().unwrap().last.index
+    }
+}
+
+struct Cluster {
+    seed: u64,
+    random: Rng,
+    canary: Canary,
+    machines: Vec<Machine>,
+    appends: Vec<(usize, Append)>,
+    replies: Vec<(usize, Appended)>,
+    term: u64,
+    /// The node that leads in a term.
+    leaders: BTreeMap<u64, u32>,
+    /// The agreed entries, from the first on.
+    agreed: Vec<Entry>,
+    /// What was acknowledged to clients.
+    acknowledged: BTreeMap<u64, Vec<u8>>,
+    commits: u64,
+    restarts: u64,
+}
+
+impl Cluster {
+    fn new(seed: u64, nodes: u32, canary: Canary) -> Cluster {
+        Cluster {
+            seed,
+            random: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            canary,
+            machines: (1..=nodes).map(|number| Machine::new(number, seed)).collect(),
+            appends: Vec::new(),
+            replies: Vec::new(),
+            term: 0,
+            leaders: BTreeMap::new(),
+            agreed: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            commits: 0,
+            restarts: 0,
+        }
+    }
+
+    fn any(&mut self) -> usize {
+        self.random.below(self.machines.len() as u64) as usize
+    }
+
+    fn restart(&mut self, at: usize, kind: CrashKind, up_to: Option<u64>) {
+        self.restarts += 1;
+        let frames = self.machines[at].restart(kind, self.seed + self.restarts, up_to);
+        let agreed: Vec<_> = self.agreed_frames();
+        assert!(agreed.starts_with(&frames.0), "seed {}: node {} replayed others", self.seed, at + 1);
+        self.check(at);
+    }
+
+    fn agreed_frames(&self) -> Vec<(u64, Vec<u8>)> {
+        let entries = self.agreed.iter().filter(|entry| entry.kind == GroupKind::Frames);
+        entries.flat_map(frames_of).collect()
+    }
+
+    /// What a node has for agreed is what all others have.
+    fn check(&mut self, at: usize) {
+        let seed = self.seed;
+        let machine = &mut self.machines[at];
+        let log = machine.node.log();
+        log.watermarks().validate();
+        let agreed = log.entry_positions().unwrap().agreed.index;
+        if agreed > machine.checked {
+            let mut reader = log.entries(machine.checked).unwrap();
+            while machine.checked < agreed {
+                let entry = reader.next().unwrap().expect("it has what is agreed");
+                match self.agreed.get(machine.checked as usize) {
+                    Some(known) => assert_eq!(
+                        (known.id, known.kind, known),
+                        (entry.id, entry.kind, &entry),
+                        "seed {seed}: node {}",
+                        at + 1
+                    ),
+                    None => self.agreed.push(entry),
+                }
+                machine.checked += 1;
+            }
+        }
+        // What is durable for its clients is acknowledged.
+        let stable = log.durable_csn();
+        let (done, waiting) = machine.waiting.drain(..).partition(|(csn, _)| *csn <= stable);
+        machine.waiting = waiting;
+        let done: Vec<(Csn, Vec<u8>)> = done;
+        for (csn, body) in done {
+            let before = self.acknowledged.insert(csn.0, body);
+            assert!(before.is_none(), "seed {seed}: commit {csn} was acknowledged twice");
+        }
+    }
+
+    /// Fences some nodes in a new term, and appoints one of them if they allow it.
+    fn change_leader(&mut self) {
+        self.term += 1;
+        let (term, members) = (self.term, self.members());
+        let mut fenced: Vec<Fenced> = Vec::new();
+        for at in 0..self.machines.len() {
+            if self.random.one_in(4) {
+                continue;
+            }
+            let before = self.machines[at].env.read_raw(&Path::new("/db").join(TERM_FILE_NAME)).unwrap();
+            match self.machines[at].node.fence(term) {
+                // It was fenced in this term, and others forgot that.
+                Err(NodeError::StaleTerm { .. }) if self.canary == Canary::ForgetsTheTerm => continue,
+                said => fenced.push(said.unwrap()),
+            }
+            if self.canary == Canary::ForgetsTheTerm && self.random.one_in(2) {
+                self.machines[at].env.write_raw(&Path::new("/db").join(TERM_FILE_NAME), &before).unwrap();
+                self.restart(at, CrashKind::Kill, None);
+                self.term -= u64::from(self.random.one_in(2) && self.term == term);
+            }
+        }
+        // The reply of one may be lost.
+        if self.random.one_in(4) {
+            fenced.pop();
+        }
+        let best = match self.canary {
+            Canary::AppointsOneBehind => {
+                let worst = fenced.iter().min_by_key(|fenced| fenced.last).copied();
+                fenced.iter_mut().for_each(|fenced| fenced.last = Default::default());
+                worst
+            }
+            _ => fenced.iter().max_by_key(|fenced| fenced.last).copied(),
+        };
+        let Some(best) = best else { return };
+        let at = best.node as usize - 1;
+        if self.machines[at].node.term() != term {
+            // It forgot that it was fenced.
+            return;
+        }
+        let appointed = match self.machines[at].node.appoint(term, &members, &fenced) {
+            Err(NodeError::MustReopen { up_to: None, .. }) => {
+                self.restart(at, CrashKind::Kill, None);
+                self.machines[at].node.appoint(term, &members, &fenced)
+            }
+            appointed => appointed,
+        };
+        match appointed {
+            Ok(()) => {
+                let before = self.leaders.insert(term, best.node);
+                assert!(before.is_none(), "seed {}: two nodes lead in term {term}", self.seed);
+            }
+            Err(NodeError::NoMajority { .. }) => assert!(2 * fenced.len() <= members.len()),
+            Err(error) => panic!("seed {}: {error}", self.seed),
+        }
+    }
+
+    fn members(&self) -> Vec<u32> {
+        (1..=self.machines.len() as u32).collect()
+    }
+
+    /// A leader, if any node takes itself for one.
+    fn leader(&mut self) -> Option<usize> {
+        let leads = |machine: &Machine| machine.node.leads().is_some();
+        let count = self.machines.iter().filter(|machine| leads(machine)).count() as u64;
+        let nth = self.random.below(count.max(1)) as usize;
+        self.machines.iter().enumerate().filter(|(_, machine)| leads(machine)).map(|(at, _)| at).nth(nth)
+    }
+
+    fn commit(&mut self) {
+        let Some(at) = self.leader() else { return };
+        for _ in 0..=self.random.below(4) {
+            self.commits += 1;
+            let mut body = self.commits.to_le_bytes().to_vec();
+            body.resize(8 + self.random.below(3000) as usize, at as u8);
+            self.machines[at].commit(body).unwrap();
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(at) = self.leader() else { return };
+        self.machines[at].node.log().flush_entries().unwrap();
+        self.machines[at].node.flushed().unwrap();
+        self.check(at);
+    }
+
+    /// A leader sends entries to a follower.
+    fn send(&mut self) {
+        let (Some(from), to) = (self.leader(), self.any()) else { return };
+        if from == to {
+            return;
+        }
+        let machine = &mut self.machines[from];
+        let last = machine.last();
+        let after = *machine.next.entry(to as u32 + 1).or_insert(last);
+        if let Some(append) = machine.node.append_after(after).unwrap() {
+            self.appends.push((to, append));
+        }
+    }
+
+    /// A message arrives, or is lost; some arrive twice.
+    fn deliver(&mut self) {
+        if self.appends.is_empty() || self.random.one_in(2) {
+            return self.deliver_reply();
+        }
+        let nth = self.random.below(self.appends.len() as u64) as usize;
+        let (to, append) = match self.random.one_in(6) {
+            true => self.appends[nth].clone(),
+            false => self.appends.swap_remove(nth),
+        };
+        if self.random.one_in(8) {
+            return;
+        }
+        if self.canary == Canary::AcknowledgesBeforeTheSync && self.random.one_in(3) {
+            let matched = append.entries.last().map_or(append.previous, |entry| entry.id);
+            self.replies.push((
+                append.leader as usize - 1,
+                Appended { node: to as u32 + 1, term: append.term, matched },
+            ));
+            return;
+        }
+        self.append(to, &append);
+    }
+
+    fn append(&mut self, to: usize, append: &Append) {
+        let from = append.leader as usize - 1;
+        let next = |cluster: &mut Cluster, index| {
+            cluster.machines[from].next.insert(to as u32 + 1, index);
+        };
+        match self.machines[to].node.append(append) {
+            Ok(appended) => {
+                next(self, appended.matched.index);
+                self.replies.push((from, appended));
+            }
+            Err(NodeError::Gap { last, .. }) => next(self, last.index),
+            Err(NodeError::Differs { begin_after, .. }) if self.canary == Canary::CutsWhatDiffers => {
+                self.restart(to, CrashKind::Kill, Some(begin_after));
+                next(self, begin_after);
+            }
+            Err(NodeError::Differs { begin_after, .. }) => next(self, begin_after),
+            Err(NodeError::StaleTerm { .. }) => {}
+            Err(NodeError::MustReopen { up_to, .. }) => {
+                self.restart(to, CrashKind::Kill, up_to);
+                next(self, up_to.unwrap_or(0));
+            }
+            Err(NodeError::Log(LogError::Usage(why))) if self.canary == Canary::CutsBelowAgreed => {
+                panic!("{why}")
+            }
+            Err(error) => panic!("seed {}: {error}", self.seed),
+        }
+        self.check(to);
+    }
+
+    fn deliver_reply(&mut self) {
+        if self.replies.is_empty() {
+            return;
+        }
+        let nth = self.random.below(self.replies.len() as u64) as usize;
+        let (to, appended) = self.replies.swap_remove(nth);
+        if !self.random.one_in(8) {
+            self.machines[to].node.acknowledged(&appended).unwrap();
+            self.check(to);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(40) {
+            0..8 => self.commit(),
+            8..14 => self.flush(),
+            14..24 => self.send(),
+            24..36 => self.deliver(),
+            36 => self.change_leader(),
+            37 => {
+                let (at, power_cut) = (self.any(), self.random.one_in(2));
+                let up_to = match self.canary {
+                    Canary::CutsBelowAgreed => Some(self.machines[at].last().saturating_sub(4)),
+                    _ => None,
+                };
+                let kind = if power_cut { CrashKind::PowerCut } else { CrashKind::Kill };
+                self.restart(at, kind, up_to);
+            }
+            _ => {
+                let at = self.any();
+                let Machine { env, node, .. } = &self.machines[at];
+                env.clock().sleep(Duration::from_millis(20));
+                while node.log().maintain().unwrap_or(false) {}
+                self.check(at);
+            }
+        }
+    }
+
+    /// All nodes can talk to each other again: all end with the same log, and what was acknowledged is in it.
+    fn heal(mut self) -> (usize, usize) {
+        self.appends.clear();
+        self.replies.clear();
+        self.term += 1;
+        let (term, members) = (self.term, self.members());
+        let fenced: Vec<_> = self.machines.iter().map(|machine| machine.node.fence(term).unwrap()).collect();
+        let best = *fenced.iter().max_by_key(|fenced| fenced.last).unwrap();
+        let leader = best.node as usize - 1;
+        self.restart(leader, CrashKind::PowerCut, None);
+        self.machines[leader].node.appoint(term, &members, &fenced).unwrap();
+        self.machines[leader].node.log().flush_entries().unwrap();
+        for round in 0.. {
+            assert!(round < 100, "seed {}: it does not end", self.seed);
+            for to in (0..self.machines.len()).filter(|to| *to != leader) {
+                let last = self.machines[leader].last();
+                let after = *self.machines[leader].next.entry(to as u32 + 1).or_insert(last);
+                let append = self.machines[leader].node.append_after(after).unwrap().expect("it leads");
+                self.append(to, &append);
+                while let Some((at, appended)) = self.replies.pop() {
+                    self.machines[at].node.acknowledged(&appended).unwrap();
+                    self.check(at);
+                }
+            }
+            let last = self.machines[leader].last();
+            if self.machines.iter().all(|machine| machine.checked == last) {
+                break;
+            }
+        }
+        let frames: BTreeMap<_, _> = self.agreed_frames().into_iter().collect();
+        for (csn, body) in &self.acknowledged {
+            assert_eq!(frames.get(csn), Some(body), "seed {}: commit {csn} was acknowledged", self.seed);
+        }
+        assert!(frames.keys().copied().eq(1..=frames.len() as u64), "seed {}: numbers are dense", self.seed);
+        (self.acknowledged.len(), self.leaders.len())
+    }
+}
+
+/// The commits of an entry, by the grammar of `docs/format/log.md`.
+fn frames_of(entry: &Entry) -> Vec<(u64, Vec<u8>)> {
+    let (mut rest, mut frames) = (&entry.payload[..], Vec::new());
+    while !rest.is_empty() {
+        let len = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
+        let csn = u64::from_le_bytes(rest[8..16].try_into().unwrap());
+        frames.push((csn, rest[40..40 + len].to_vec()));
+        rest = &rest[40 + len..];
+    }
+    frames
+}
+
+fn run(seed: u64, nodes: u32, canary: Canary) -> (usize, usize) {
+    let mut cluster = Cluster::new(seed, nodes, canary);
+    (0..400).for_each(|_| cluster.step());
+    cluster.heal()
+}
+
+#[test]
+fn clusters_keep_what_was_acknowledged() {
+    let seeds = std::env::var("FULGURITE_CLUSTER_SEEDS").map_or(120, |seeds| seeds.parse().unwrap());
+    let (mut acknowledged, mut leaders) = (0, 0);
+    for seed in 0..seeds {
+        let (more, led) = run(seed, if seed % 3 == 0 { 5 } else { 3 }, Canary::None);
+        acknowledged += more;
+        leaders += led;
+    }
+    assert!(
+        acknowledged > 20 * seeds as usize && leaders > seeds as usize,
+        "{acknowledged} commits, {leaders} leaders"
+    );
+}
+
+/// One seed is one run.
+#[test]
+fn a_seed_repeats() {
+    for seed in 0..4 {
+        assert_eq!(run(seed, 3, Canary::None), run(seed, 3, Canary::None));
+    }
+}
+
+#[test]
+fn broken_rules_are_caught() {
+    let canaries = [
+        Canary::AcknowledgesBeforeTheSync,
+        Canary::AppointsOneBehind,
+        Canary::ForgetsTheTerm,
+        Canary::CutsBelowAgreed,
+        Canary::CutsWhatDiffers,
+    ];
+    for canary in canaries {
+        let is_caught = |seed| catch_unwind(AssertUnwindSafe(|| run(seed, 3, canary))).is_err();
+        assert!((0..400).any(is_caught), "{canary:?} was not caught");
+    }
+}
