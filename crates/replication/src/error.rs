@@ -2,7 +2,7 @@
 
 use crate::message::Fenced;
 use fulgurite_log::LogError;
-use fulgurite_types::{DatabaseId, EntryId};
+use fulgurite_types::{Csn, DatabaseId, EntryId};
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -146,7 +146,35 @@ pub enum NodeError {
         /// Up to this index the two logs are the same.
         begin_after: u64,
     },
-    /// The node's log has to be opened again: after it led, or cut after an entry, because the leader has others from there on.
+    /// The members are not a set with this node in it. Name each once.
+    Members {
+        /// The node.
+        node: u32,
+        /// The members that were named.
+        members: Vec<u32>,
+    },
+    /// The log has entries of a term that the node's file does not know: the file was replaced, or is of an older copy. The node must not
+    /// vote; fill it from another one, under another number.
+    TermBehind {
+        /// The node.
+        node: u32,
+        /// The term in the file.
+        noted: u64,
+        /// The last entry of the log.
+        last: EntryId,
+    },
+    /// The node has other commits than the leader before the first entry: fill it from a copy of the leader's database.
+    OtherHistory {
+        /// The node.
+        node: u32,
+        /// The entry that was sent.
+        entry: EntryId,
+        /// Its first commit.
+        first: Csn,
+        /// The commit that has to follow on this node.
+        next: Csn,
+    },
+    /// The node's log has to be opened again, at once and once: after it led, or cut after an entry, because the leader has others from there on.
     MustReopen {
         /// The node.
         node: u32,
@@ -187,6 +215,19 @@ impl fmt::Display for NodeError {
                     "entry {previous} was sent to node {node}, which has none after {last}; begin there"
                 )
             }
+            NodeError::Members { node, members } => {
+                write!(f, "{members:?} cannot be the members: name each once, node {node} among them")
+            }
+            NodeError::TermBehind { node, noted, last } => write!(
+                f,
+                "node {node} noted term {noted}, and its log has entry {last}: the file of terms is not the one of this log; fill the \
+                 node from another one, under another number"
+            ),
+            NodeError::OtherHistory { node, entry, first, next } => write!(
+                f,
+                "entry {entry} begins with commit {first}, and on node {node} commit {next} has to follow; fill it from a copy of the \
+                 leader's database"
+            ),
             NodeError::Differs { node, previous, begin_after } => write!(
                 f,
                 "entry {previous} was sent to node {node}, which has another one there; begin after entry {begin_after}"

@@ -10,6 +10,8 @@ pub struct Fenced {
     pub node: u32,
     /// The term that it noted.
     pub term: u64,
+    /// The only node that may lead in this term, as far as this one is concerned; `None`: no node.
+    pub nominee: Option<u32>,
     /// The last entry of its log, which is durable.
     pub last: EntryId,
 }

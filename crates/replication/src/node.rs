@@ -1,9 +1,14 @@
 //! A node of a cluster: its log and its terms, and what it may say. It sends nothing: each call is a message that has come, and returns the
 //! reply.
 //!
-//! An operator, or a program that holds elections, appoints leaders: it fences a majority in a new term ([`Node::fence`]), and appoints one of
-//! them that has the highest last entry ([`Node::appoint`]). The rules are those of Raft (Ongaro and Ousterhout, 2014) with the vote taken from
-//! outside: a node is fenced once in a term, so two majorities of one term have a node in common that was fenced twice, and there are none.
+//! An operator, or a program that holds elections, appoints leaders. It fences nodes in a new term, without a nominee, to learn which has
+//! the highest last entry; then a majority in the next term with that one as nominee ([`Node::fence`]), and appoints it ([`Node::appoint`]). The
+//! rules are those of Raft (Ongaro and Ousterhout, 2014), with the vote asked for from outside: a node is fenced once in a term, for one
+//! nominee, so two nominees of one term cannot both have a majority. A nominee leads only in the life in which it was fenced:
+//! a former life may have sent entries of the term that this one does not have.
+//!
+//! The log's callbacks (its observers and its completer) may run while a call of the node does: they must not call the node, and may wake a
+//! thread that does.
 //!
 //! - **INV-REP-4**: a term is durable in the node's file before the node says anything in it. Numbering ends first: between the two, the old
 //!   leader numbers nothing.
@@ -15,8 +20,8 @@ use crate::message::{Append, Appended, Fenced};
 use crate::term_file::TermFile;
 use fulgurite_log::{Entry, EntryPositions, Log, LogError, Role};
 use fulgurite_types::EntryId;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A message has at most so many bytes of entries, or one entry.
@@ -35,6 +40,10 @@ struct State {
     terms: TermFile,
     /// While it leads.
     leading: Option<Leading>,
+    /// The term in which it was fenced as the nominee, in this life, until it is appointed.
+    nominee_in: Option<u64>,
+    /// Why the log has to be opened again. From then on the node does nothing: what it would say may not be true after the cut.
+    must_reopen: Option<Option<u64>>,
 }
 
 /// What a leader knows of the others.
@@ -51,12 +60,21 @@ impl Node {
     /// A node of this number, with its log, which is replicated and was just opened, and its terms.
     ///
     /// # Errors
-    /// [`NodeError::Log`] if the log is not replicated.
+    /// [`NodeError::Log`] if the log is not replicated; [`NodeError::TermBehind`] if it has entries of a term that the file does not know.
     pub fn new(number: u32, log: Arc<Log>, terms: TermFile) -> Result<Node, NodeError> {
         if log.role().is_none() {
             return Err(LogError::Usage("the log of a node has to be a replicated one".into()).into());
         }
-        Ok(Node { number, log, state: Mutex::new(State { terms, leading: None }) })
+        let node = Node {
+            number,
+            log,
+            state: Mutex::new(State { terms, leading: None, nominee_in: None, must_reopen: None }),
+        };
+        let (noted, last) = (node.term(), node.positions().last);
+        if last.term > noted {
+            return Err(NodeError::TermBehind { node: number, noted, last });
+        }
+        Ok(node)
     }
 
     /// Its number.
@@ -88,68 +106,86 @@ impl Node {
 
     // Leaders come and go.
 
-    /// Takes nothing from leaders of older terms any more, numbers nothing in them, and says how far its log reaches.
+    /// Takes nothing from leaders of older terms any more, numbers nothing in them, and says how far its log reaches. In this term only
+    /// `nominee` may lead.
     ///
     /// # Errors
-    /// [`NodeError::StaleTerm`] if the node noted this term, or a newer one: nothing was changed. [`NodeError::Term`], [`NodeError::Log`].
-    pub fn fence(&self, term: u64) -> Result<Fenced, NodeError> {
+    /// [`NodeError::StaleTerm`] if the node noted this term, or a newer one; [`NodeError::MustReopen`] if it is the nominee, and led
+    /// before: nothing was changed. [`NodeError::Term`], [`NodeError::Log`].
+    pub fn fence(&self, term: u64, nominee: Option<u32>) -> Result<Fenced, NodeError> {
         let mut state = self.state.lock();
+        self.check_usable(&state)?;
         let noted = state.terms.term();
         if term <= noted {
             return Err(NodeError::StaleTerm { node: self.number, term, noted });
         }
-        self.note(&mut state, term)?;
+        let is_nominee = nominee == Some(self.number);
+        if is_nominee && self.log.role() != Some(Role::Follower) {
+            return Err(NodeError::MustReopen { node: self.number, up_to: None });
+        }
+        self.note(&mut state, term, nominee)?;
+        state.nominee_in = is_nominee.then_some(term);
         match self.log.flush_entries() {
             // Commits without a number are none.
             Ok(()) | Err(LogError::NotLeader) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Fenced { node: self.number, term, last: self.positions().last })
+        Ok(Fenced { node: self.number, term, nominee, last: self.positions().last })
     }
 
     /// Ends older terms, and notes a new one (INV-REP-4).
-    fn note(&self, state: &mut State, term: u64) -> Result<(), NodeError> {
+    fn note(&self, state: &mut State, term: u64, nominee: Option<u32>) -> Result<(), NodeError> {
         self.log.fence()?;
-        state.leading = None;
-        Ok(state.terms.save(term, None)?)
+        (state.leading, state.nominee_in) = (None, None);
+        Ok(state.terms.save(term, nominee)?)
     }
 
-    /// Begins to lead in a term in which this node was fenced, and a majority with it. `members` are all nodes of the cluster.
+    fn check_usable(&self, state: &State) -> Result<(), NodeError> {
+        match state.must_reopen {
+            Some(up_to) => Err(NodeError::MustReopen { node: self.number, up_to }),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins to lead in a term in which this node was fenced as the nominee, in this life, and a majority with it. `members` are all nodes
+    /// of the cluster.
     ///
     /// # Errors
-    /// [`NodeError::StaleTerm`] if this node noted another term; [`NodeError::NoMajority`], [`NodeError::Behind`] if the others do not allow
-    /// it: fence more, or appoint another one. [`NodeError::MustReopen`] if it led before. Nothing was changed. [`NodeError::Term`],
-    /// [`NodeError::Log`].
+    /// [`NodeError::StaleTerm`] if this node noted another term, or was started since; [`NodeError::NoMajority`], [`NodeError::Behind`] if the
+    /// others do not allow it: fence more, or another nominee. [`NodeError::Members`]. Nothing was changed. [`NodeError::Log`].
     pub fn appoint(&self, term: u64, members: &[u32], fenced: &[Fenced]) -> Result<(), NodeError> {
         let mut state = self.state.lock();
+        self.check_usable(&state)?;
         let noted = state.terms.term();
-        if term != noted || state.terms.vote().is_some() {
+        if state.nominee_in != Some(term) {
             return Err(NodeError::StaleTerm { node: self.number, term, noted });
         }
-        let has_fenced =
-            |node: &&u32| fenced.iter().any(|fenced| fenced.node == **node && fenced.term == term);
-        let count = members.iter().filter(has_fenced).count();
-        if 2 * count <= members.len() || !has_fenced(&&self.number) {
-            return Err(NodeError::NoMajority { term, fenced: count, members: members.len() });
+        let set: BTreeSet<u32> = members.iter().copied().collect();
+        if set.len() != members.len() || !set.contains(&self.number) {
+            return Err(NodeError::Members { node: self.number, members: members.to_vec() });
+        }
+        let counts = |fenced: &&Fenced| fenced.term == term && fenced.nominee == Some(self.number);
+        let promised: BTreeSet<u32> = fenced.iter().filter(counts).map(|fenced| fenced.node).collect();
+        let count = set.intersection(&promised).count();
+        if 2 * count <= set.len() {
+            return Err(NodeError::NoMajority { term, fenced: count, members: set.len() });
         }
         let last = self.positions().last;
-        if let Some(ahead) = fenced.iter().find(|fenced| fenced.term == term && fenced.last > last) {
+        if let Some(ahead) = fenced.iter().filter(counts).find(|fenced| fenced.last > last) {
             return Err(NodeError::Behind { last, ahead: *ahead });
         }
-        self.check_follows()?;
-        state.terms.save(term, Some(self.number))?;
+        state.nominee_in = None;
         self.log.lead(term)?;
-        let others = members.iter().filter(|member| **member != self.number);
-        let matched = others.map(|member| (*member, 0)).collect();
+        let matched =
+            set.into_iter().filter(|member| *member != self.number).map(|member| (member, 0)).collect();
         state.leading = Some(Leading { term, matched, agreed: EntryId::default() });
         Ok(())
     }
 
-    fn check_follows(&self) -> Result<(), NodeError> {
-        match self.log.role() {
-            Some(Role::Follower) => Ok(()),
-            _ => Err(NodeError::MustReopen { node: self.number, up_to: None }),
-        }
+    /// Ends what this node does until its log is opened again.
+    fn end(&self, state: &mut State, up_to: Option<u64>) -> NodeError {
+        state.must_reopen = Some(up_to);
+        NodeError::MustReopen { node: self.number, up_to }
     }
 
     // The leader.
@@ -158,7 +194,8 @@ impl Node {
     /// not lead.
     ///
     /// # Errors
-    /// [`NodeError::Log`] with [`LogError::TooOld`] if the log does not reach back that far: the follower has to be filled from a copy.
+    /// [`NodeError::Gap`] if this log does not reach so far. [`NodeError::Log`] with [`LogError::TooOld`] if it does not reach back that far:
+    /// the follower has to be filled from a copy.
     pub fn append_after(&self, after: u64) -> Result<Option<Append>, NodeError> {
         let state = self.state.lock();
         let Some(Leading { term, agreed, .. }) = state.leading else { return Ok(None) };
@@ -168,7 +205,12 @@ impl Node {
             0 => EntryId::default(),
             _ => match reader.next()? {
                 Some(entry) => entry.id,
-                None => return Ok(None),
+                // It has a number, and is not stamped yet.
+                None => self.log.pending_entry(after).ok_or_else(|| NodeError::Gap {
+                    node: self.number,
+                    previous: EntryId { term: 0, index: after },
+                    last: self.positions().last,
+                })?,
             },
         };
         let (mut entries, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
@@ -192,7 +234,7 @@ impl Node {
         };
         let Some(matched) = leading.matched.get_mut(&appended.node) else { return Ok(false) };
         *matched = (*matched).max(appended.matched.index);
-        self.agree(leading)
+        self.agree(state)
     }
 
     /// This node has made entries durable. Returns whether more is agreed now.
@@ -200,23 +242,23 @@ impl Node {
     /// # Errors
     /// [`NodeError::Log`].
     pub fn flushed(&self) -> Result<bool, NodeError> {
-        match &mut self.state.lock().leading {
-            Some(leading) => self.agree(leading),
-            None => Ok(false),
-        }
+        self.agree(self.state.lock())
     }
 
-    /// Raises `agreed` to the highest entry that a majority has.
-    fn agree(&self, leading: &mut Leading) -> Result<bool, NodeError> {
+    /// Raises `agreed` to the highest entry that a majority has. Not under the lock: callbacks run meanwhile, and what a majority has of the
+    /// leader's own term stays agreed, whatever comes.
+    fn agree(&self, mut state: MutexGuard<'_, State>) -> Result<bool, NodeError> {
+        let Some(leading) = &mut state.leading else { return Ok(false) };
         let mut indexes: Vec<u64> = leading.matched.values().copied().collect();
         indexes.push(self.positions().durable.index);
         indexes.sort_unstable_by(|a, b| b.cmp(a));
         let Some(id) = self.log.pending_entry(indexes[indexes.len() / 2]) else { return Ok(false) };
-        if !self.log.raise_agreed(id)? {
+        if id.term != leading.term {
             return Ok(false);
         }
-        leading.agreed = id;
-        Ok(true)
+        leading.agreed = leading.agreed.max(id);
+        drop(state);
+        Ok(self.log.raise_agreed(id)?)
     }
 
     // A follower.
@@ -229,6 +271,7 @@ impl Node {
     /// [`NodeError::Log`].
     pub fn append(&self, message: &Append) -> Result<Appended, NodeError> {
         let mut state = self.state.lock();
+        self.check_usable(&state)?;
         let (term, noted) = (message.term, state.terms.term());
         if term < noted {
             return Err(NodeError::StaleTerm { node: self.number, term, noted });
@@ -237,16 +280,19 @@ impl Node {
             return Err(NodeError::TwoLeaders { term, nodes: (self.number, message.leader) });
         }
         if term > noted {
-            self.note(&mut state, term)?;
+            self.note(&mut state, term, Some(message.leader))?;
         }
-        self.check_follows()?;
+        if self.log.role() != Some(Role::Follower) {
+            return Err(self.end(&mut state, None));
+        }
         self.check_previous(message.previous)?;
         let mut matched = message.previous;
         for entry in &message.entries {
-            self.append_entry(matched, entry)?;
+            self.append_entry(&mut state, matched, entry)?;
             matched = entry.id;
         }
         self.log.flush_entries()?;
+        drop(state);
         // Not beyond what is known to be the leader's.
         if message.agreed.index <= matched.index {
             self.log.raise_agreed(message.agreed)?;
@@ -269,17 +315,20 @@ impl Node {
 
     /// Appends an entry, unless it is there. Entries in its place are cut only because of an entry that follows what both logs have: what this
     /// node has, and does not know to be agreed, may be agreed.
-    fn append_entry(&self, previous: EntryId, entry: &Entry) -> Result<(), NodeError> {
+    fn append_entry(&self, state: &mut State, previous: EntryId, entry: &Entry) -> Result<(), NodeError> {
         if entry.id.index != previous.index + 1 {
             return Err(NodeError::Gap { node: self.number, previous: entry.id, last: previous });
         }
         let EntryPositions { last, agreed, .. } = self.positions();
         if entry.id.index > last.index {
+            let (first, next) = (entry.first_csn, self.log.reserved_csn().next());
+            if first != next {
+                return Err(NodeError::OtherHistory { node: self.number, entry: entry.id, first, next });
+            }
             return Ok(self.log.append_entry(entry)?);
         }
         if entry.id.index > agreed.index && self.log.pending_entry(entry.id.index) != Some(entry.id) {
-            let up_to = Some(entry.id.index - 1);
-            return Err(NodeError::MustReopen { node: self.number, up_to });
+            return Err(self.end(state, Some(entry.id.index - 1)));
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FulgTerm");
 const VERSION: u16 = 1;
 /// A copy has a block of its own, so that a torn write damages one.
 const COPY_BYTES: usize = 4096;
+/// Where the copies are.
+const COPIES: [usize; 2] = [0, COPY_BYTES];
 const CHECKED_BYTES: usize = 56;
 
 /// A copy in the file.
@@ -131,11 +133,13 @@ impl TermFile {
         let file = dir.open(TERM_FILE_NAME, OpenOptions::Write).map_err(|source| io("open", source))?;
         let mut block = vec![0; COPY_BYTES];
         let mut newest: Option<Record> = None;
-        for copy in [0, COPY_BYTES] {
+        // The other copy is written first: this one may be the only valid one.
+        let mut valid = 0;
+        for copy in COPIES {
             let got = file.read_at_direct(&mut block, copy as u64).map_err(|source| io("read", source))?;
             match Record::decode(&block[..got]) {
                 Ok(found) if newest.is_none_or(|newest| newest.order() < found.order()) => {
-                    newest = Some(found)
+                    (newest, valid) = (Some(found), copy);
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -150,7 +154,7 @@ impl TermFile {
         }
         let mut terms = TermFile { file, path, record, has_failed: false };
         // A killed process may have left the newer copy, or the name, in a cache only.
-        terms.write(Record { starts: record.starts + 1, ..record })?;
+        terms.write(Record { starts: record.starts + 1, ..record }, COPY_BYTES - valid)?;
         dir.sync().map_err(|source| TermError::Io {
             action: "make the name durable of",
             path: terms.path.clone(),
@@ -191,15 +195,15 @@ impl TermFile {
         if (term, vote) == (kept.term, kept.vote) {
             return Ok(());
         }
-        self.write(Record { term, vote, ..kept })
+        self.write(Record { term, vote, ..kept }, 0)
     }
 
-    /// Writes both copies, one after the other.
-    fn write(&mut self, record: Record) -> Result<(), TermError> {
+    /// Writes both copies, one after the other, that at offset `first` first.
+    fn write(&mut self, record: Record, first: usize) -> Result<(), TermError> {
         // Until both are durable: a sync that failed may have written.
         self.has_failed = true;
         let block = record.encode();
-        for copy in [0, COPY_BYTES] {
+        for copy in [first, COPY_BYTES - first] {
             let written = self.file.write_at(&block, copy as u64).and_then(|()| self.file.sync_data());
             let path = || self.path.clone();
             written.map_err(|source| TermError::Io { action: "write", path: path(), source })?;

@@ -110,7 +110,12 @@ pub(super) fn give_back_passed_over(
     for found in chain.passed_over(inventory, from) {
         found.read(&mut buffer)?;
         let mut groups = valid_groups(&buffer, inventory.database, found.number, SEGMENT_DATA_START);
-        if groups.any(|group| group.frames > 0) {
+        let has_commits = groups.find(|group| group.frames > 0);
+        if has_commits.is_some_and(|group| group.entry.index > 0) {
+            // A replicated log was cut before it.
+            continue;
+        }
+        if has_commits.is_some() {
             tracing::warn!(path = %found.path.display(), "an epoch that was passed over has commits; it is left alone");
             continue;
         }

@@ -7,6 +7,7 @@ use super::walk::Walked;
 use crate::error::LogError;
 use crate::format::{GROUP_ALIGN, GROUP_MAGIC, GroupAt, GroupHeader, SEGMENT_DATA_START};
 use fulgurite_types::{Csn, DatabaseId, Lsn};
+use std::path::Path;
 
 /// How much is searched of a segment whose first block is zero. Groups follow each other from the first block on. So a
 /// used segment that lost its beginning has a group within this, or lost all of it.
@@ -39,17 +40,20 @@ pub(super) fn judge(
     if let Some(durable) = staged_beyond.filter(|beyond| *beyond > witness.durable) {
         witness = Witness { durable, what: "a group behind it in the staging file".into() };
     }
+    let mut agreed = 0;
     let mut hear = |header: &GroupHeader| {
-        if header.epoch == newest.epoch && header.durable > witness.durable {
-            let what = format!("the group at {}", Lsn::new(header.segment, header.offset));
-            witness = Witness { durable: header.durable, what };
+        if header.epoch == newest.epoch {
+            agreed = agreed.max(header.agreed.index);
+            if header.durable > witness.durable {
+                let what = format!("the group at {}", Lsn::new(header.segment, header.offset));
+                witness = Witness { durable: header.durable, what };
+            }
         }
         header.epoch > newest.epoch
     };
     staged.iter().for_each(|header| _ = hear(header));
     let end = walked.end;
-    let mut stranger = None;
-    let mut buffer = Vec::new();
+    let (mut stranger, mut buffer) = (None, Vec::new());
     for found in inventory.segments.values() {
         match found.first {
             First::BulkStart(header) | First::EpochStart(header, _) => _ = hear(&header),
@@ -77,6 +81,7 @@ pub(super) fn judge(
             format!("the log ends here, but the group at {stranger} is of an epoch whose start is lost");
         return Err(LogError::damaged(path, end.offset().into(), None, what));
     }
+    check_agreed(walked, path, agreed, adopts_loss)?;
     if witness.durable >= missing && adopts_loss {
         tracing::warn!(first = %missing, last = %witness.durable, "commits that were staged are lost, and the log is opened without them");
     } else if witness.durable >= missing {
@@ -87,6 +92,19 @@ pub(super) fn judge(
         return Err(LogError::damaged(path, end.offset().into(), Some((missing, witness.durable)), what));
     }
     Ok(())
+}
+
+/// Fails if a group after the end says that more entries are agreed than there are: those may have no commit, for which a durable mark
+/// would speak.
+fn check_agreed(walked: &Walked, path: &Path, agreed: u64, adopts_loss: bool) -> Result<(), LogError> {
+    let last = walked.entries.last.index;
+    if agreed <= last || adopts_loss {
+        return Ok(());
+    }
+    let what = format!(
+        "the log ends here with entry {last}, but a group after it says that entry {agreed} is agreed"
+    );
+    Err(LogError::damaged(path, walked.end.offset().into(), None, what))
 }
 
 fn end_segment(inventory: &Inventory, end: Lsn) -> Result<&Found, LogError> {

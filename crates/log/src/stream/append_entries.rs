@@ -131,7 +131,12 @@ impl CommitStream {
     pub fn flush_entries(&self) -> Result<(), LogError> {
         let end = self.groups.fill_above(self.progress.written()).reserved;
         while self.progress.tip().lsn < end {
-            if !self.flush(true)? && !self.drain(false)? {
+            let flushed = match self.flush(true) {
+                // What has a number may only be staged.
+                Err(LogError::NotLeader) if self.drain(false)? => true,
+                flushed => flushed?,
+            };
+            if !flushed && !self.drain(false)? {
                 self.shared.poison.check()?;
                 yield_now();
             }

@@ -695,3 +695,22 @@ fn a_deposed_leader_syncs_what_has_numbers() {
     idle(&node.env, &node.log);
     node.log.close().unwrap();
 }
+
+/// A blank entry that is agreed and damaged is missed, although no commit is.
+#[test]
+fn damage_to_an_agreed_entry_without_commits_is_named() {
+    let node = Node::new(1);
+    node.log.lead(1).unwrap();
+    commit_here(&node, 1);
+    node.log.propose_members(&[7; 64]).unwrap();
+    node.log.flush_entries().unwrap();
+    let end = node.log.watermarks().durable;
+    node.log.raise_agreed(entry(1, 3)).unwrap();
+    idle(&node.env, &node.log);
+    let env = node.env.crash(CrashKind::PowerCut, 1);
+    env.corrupt(&segment_path(end.segment()), u64::from(end.offset()) - 20, |byte| *byte ^= 1).unwrap();
+    match open_with(&env, &ReplayFrom::beginning(), node.options.clone()) {
+        Err(LogError::Damaged(damage)) => assert!(damage.what.contains("entry 3 is agreed"), "{damage}"),
+        opened => panic!("{:?}", opened.map(|(_, report, _)| report)),
+    }
+}
