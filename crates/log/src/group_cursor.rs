@@ -1,7 +1,9 @@
 //! A walk along the groups of the living chain, in an open log.
 
 use crate::error::LogError;
-use crate::format::{GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, SEGMENT_DATA_START};
+use crate::format::{
+    GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, SEGMENT_DATA_START, segment_file_name,
+};
 use crate::log::Log;
 use crate::recovery::EpochSpan;
 use crate::segments::Segment;
@@ -81,6 +83,13 @@ impl GroupCursor {
             return Ok(Some(group));
         }
         Ok(None)
+    }
+
+    /// The error for a group that has the right checksum and wrong records.
+    pub fn undecodable(&self, group: &GroupRead, what: &str) -> LogError {
+        let path = self.stream.segments.dir().path().join(segment_file_name(group.at.segment()));
+        let csns = Some((group.header.first_csn, group.header.last_csn()));
+        LogError::damaged(&path, group.at.offset().into(), csns, what)
     }
 
     fn damaged(&self, segment: &Segment, after: Csn, what: String) -> LogError {

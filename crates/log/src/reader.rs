@@ -3,12 +3,11 @@
 
 use crate::error::LogError;
 use crate::format::{ChunkRef, FrameHeader, GroupKind, Records};
-use crate::group_cursor::{GroupCursor, GroupRead};
+use crate::group_cursor::GroupCursor;
 use crate::log::Log;
 use crate::stream::append_entries::Entry;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
-use std::path::Path;
 
 /// A frame delivered by a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +107,7 @@ impl LogReader {
         }
         let last = self.cursor.span_csn();
         for record in Records::new(&group.payload) {
-            let record = record.map_err(|error| undecodable(&group, &error.to_string()))?;
+            let record = record.map_err(|error| self.cursor.undecodable(&group, &error.to_string()))?;
             if record.header.csn > self.after && record.header.csn <= last {
                 self.frames.push_back(OwnedFrame {
                     header: record.header,
@@ -120,13 +119,6 @@ impl LogReader {
         }
         Ok(true)
     }
-}
-
-/// The error for a group that has the right checksum and wrong records.
-fn undecodable(group: &GroupRead, what: &str) -> LogError {
-    let path = crate::format::segment_file_name(group.at.segment());
-    let csns = Some((group.header.first_csn, group.header.last_csn()));
-    LogError::damaged(Path::new(&path), group.at.offset().into(), csns, what)
 }
 
 /// Reads the entries of a replicated log, from an index on.
@@ -151,7 +143,7 @@ impl EntryReader {
         loop {
             let end = self.cursor.stream.replicated()?.stamped();
             let Some(group) = self.cursor.next(end, Csn::ZERO)? else { return Ok(None) };
-            let header = &group.header;
+            let header = group.header;
             if !header.kind.is_entry() || header.entry.index <= self.after {
                 continue;
             }
@@ -161,7 +153,7 @@ impl EntryReader {
                 kind: header.kind,
                 first_csn: header.first_csn,
                 frames: header.frames,
-                payload: without_local_records(&group)?,
+                payload: group.payload,
             }));
         }
     }
@@ -175,18 +167,4 @@ impl EntryReader {
     pub fn position(&self) -> Lsn {
         self.cursor.position()
     }
-}
-
-/// The payload as other nodes get it: the extents of chunks are local.
-fn without_local_records(group: &GroupRead) -> Result<Vec<u8>, LogError> {
-    if group.header.kind != GroupKind::Frames {
-        return Ok(group.payload.clone());
-    }
-    let mut frames = Vec::with_capacity(group.payload.len());
-    for record in Records::new(&group.payload) {
-        let record = record.map_err(|error| undecodable(group, &error.to_string()))?;
-        frames.extend_from_slice(&record.header.encode());
-        frames.extend_from_slice(record.body);
-    }
-    Ok(frames)
 }

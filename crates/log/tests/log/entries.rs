@@ -5,7 +5,7 @@ use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_env::{Env, MemoryMedium};
 use fulgurite_log::{
     Agreed, CommitLog, Durability, Entry, GroupKind, Log, LogError, LogOptions, RecoveryReport, ReplayFrom,
-    Role, ScanItem, frame_bytes,
+    Role, ScanItem, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, EntryId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -181,6 +181,10 @@ fn entries_that_do_not_follow_are_refused() {
     follower.log.append_entry(&frames).unwrap();
     refused(&Entry { id: entry(2, 3), ..frames }, "an entry begins with commit 1, and 6 has to follow");
     assert!(leader.log.append_entry(&entries[1]).is_err(), "a leader takes none");
+    // Followers get no chunks.
+    let with_chunks = leader.log.admit(frame_bytes(4), local_record_bytes(1)).unwrap_err().to_string();
+    assert!(with_chunks.contains("refers to chunks"), "{with_chunks}");
+    assert!(leader.log.try_admit(frame_bytes(4), local_record_bytes(1)).is_err());
 }
 
 /// An entry that begins with commit 3.
@@ -194,7 +198,7 @@ fn leader_of_two_commits() -> Entry {
 
 /// Commits above `agreed` are kept and not replayed, until a header says that they are agreed.
 #[test]
-fn recovery_replays_what_is_agreed() {
+fn recovery_replays_agreed_entries() {
     let [leader, follower] = [Node::new(1), Node::new(2)];
     leader.log.lead(1).unwrap();
     commit_here(&leader, 5);
