@@ -200,18 +200,19 @@ impl Node {
         let state = self.state.lock();
         let Some(Leading { term, agreed, .. }) = state.leading else { return Ok(None) };
         drop(state);
-        let mut reader = self.log.entries(after.saturating_sub(1))?;
-        let previous = match after {
-            0 => EntryId::default(),
-            _ => match reader.next()? {
-                Some(entry) => entry.id,
-                // It has a number, and is not stamped yet.
-                None => self.log.pending_entry(after).ok_or_else(|| NodeError::Gap {
-                    node: self.number,
-                    previous: EntryId { term: 0, index: after },
-                    last: self.positions().last,
-                })?,
-            },
+        // A follower that has nearly all gets what follows in memory. For one that is behind, the entry before is read from the log, too.
+        let known = match after {
+            0 => Some(EntryId::default()),
+            _ => Some(agreed).filter(|id| id.index == after).or_else(|| self.log.pending_entry(after)),
+        };
+        let mut reader = self.log.entries(if known.is_some() { after } else { after - 1 })?;
+        let previous = match known {
+            Some(id) => id,
+            None => reader.next()?.map(|entry| entry.id).ok_or_else(|| NodeError::Gap {
+                node: self.number,
+                previous: EntryId { term: 0, index: after },
+                last: self.positions().last,
+            })?,
         };
         let (mut entries, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
         while bytes < APPEND_BYTES_MAX
