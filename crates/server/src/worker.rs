@@ -131,7 +131,7 @@ fn run_command(
     }
 }
 
-/// Reads the next piece of the reply of a session. If it cannot be read the connection is closed: the beginning of the reply is sent.
+/// Reads the next piece of the reply of a session. If it cannot be read the connection is closed, once all before that piece is sent.
 fn read_piece(shared: &Shared, session: &mut Session, out: &mut Vec<u8>, counts: &mut Counts) -> Outcome {
     let Some(mut reply) = session.long_reply.take() else { return DONE };
     match reply.read_piece(shared, session, counts, out) {
@@ -140,7 +140,8 @@ fn read_piece(shared: &Shared, session: &mut Session, out: &mut Vec<u8>, counts:
         Err(stop) => {
             shared.commands.cut_replies.fetch_add(1, Relaxed);
             tracing::error!(?stop, "a reply ends in the middle: its connection is closed");
-            return Outcome::Close;
+            out.clear();
+            session.has_quit = true;
         }
     }
     DONE
