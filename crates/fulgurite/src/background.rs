@@ -1,5 +1,6 @@
 //! The threads of an open database, and when they have work: the *merger* merges memtables, the *checkpointer* writes
-//! checkpoints, frees segments, and looks at the free space, and one evicts nodes ([`crate::eviction`]).
+//! checkpoints, frees segments, and looks at the free space, and one evicts nodes ([`crate::eviction`]). In a node of a cluster one more
+//! applies what other nodes commit ([`crate::apply`]), and is woken by the log.
 //!
 //! Each sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
 //! [`TICK`]. The wakers are:
@@ -39,7 +40,7 @@ pub(crate) struct Background {
 /// One of the threads.
 struct Worker {
     name: &'static str,
-    signal: fn(&Wakeups) -> &Signal,
+    signal: fn(&Engine) -> &Signal,
     round: fn(&Engine) -> Result<Round>,
     /// How long it rests at most.
     rest: fn(&Engine) -> Option<Duration>,
@@ -47,24 +48,33 @@ struct Worker {
     panicked: &'static str,
 }
 
+/// One more in a node of a cluster.
+static APPLIER: Worker = Worker {
+    name: "fulgurite-apply",
+    signal: |engine| engine.pipeline.applier(),
+    round: Engine::apply_round,
+    rest: |_| None,
+    panicked: "the thread that applies commits of other nodes panicked",
+};
+
 static WORKERS: [Worker; 3] = [
     Worker {
         name: "fulgurite-merge",
-        signal: |wakeups| &wakeups.merger,
+        signal: |engine| &engine.wakeups.merger,
         round: Engine::merge_round,
         rest: |_| None,
         panicked: "the merger panicked",
     },
     Worker {
         name: "fulgurite-check",
-        signal: |wakeups| &wakeups.checkpointer,
+        signal: |engine| &engine.wakeups.checkpointer,
         round: Engine::checkpoint_round,
         rest: Engine::rest_before_purge,
         panicked: "the checkpointer panicked",
     },
     Worker {
         name: "fulgurite-evict",
-        signal: |wakeups| &wakeups.evictor,
+        signal: |engine| &engine.wakeups.evictor,
         round: Engine::evict_round,
         rest: |_| None,
         panicked: "the thread that evicts nodes panicked",
@@ -115,7 +125,8 @@ impl Wakeups {
 impl Background {
     pub fn start(engine: &Arc<Engine>) -> Result<Background> {
         let mut background = Background { engine: engine.clone(), threads: Vec::new() };
-        for worker in &WORKERS {
+        let applier = engine.pipeline.is_following().then_some(&APPLIER);
+        for worker in WORKERS.iter().chain(applier) {
             let body = engine.clone();
             match engine.env.spawn(worker.name, Box::new(move || run(&body, worker))) {
                 Ok(thread) => background.threads.push((worker, thread)),
@@ -136,7 +147,7 @@ impl Background {
         self.engine.memory.set_thread(false);
         let _hurry = self.engine.pacing.hurry();
         for (worker, _) in &self.threads {
-            (worker.signal)(wakeups).wake();
+            (worker.signal)(&self.engine).wake();
         }
         for (worker, thread) in self.threads {
             if !thread.join() {
@@ -181,7 +192,7 @@ fn run(engine: &Engine, worker: &'static Worker) {
                 Sleep::Nap(retry)
             }
         };
-        (worker.signal)(&engine.wakeups).sleep(|| match sleep {
+        (worker.signal)(engine).sleep(|| match sleep {
             _ if stopped() => Sleep::No,
             // Commits arrive: nap, so that they need not wake the thread each time.
             Sleep::Rest | Sleep::RestFor(_) if activity() != seen => Sleep::Nap(TICK),

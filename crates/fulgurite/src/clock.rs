@@ -21,7 +21,7 @@ use std::sync::Arc;
 use fulgurite_env as env;
 
 use crate::{Database, Options, Result};
-use fulgurite_types::sync::{AtomicU64, Mutex, Ordering};
+use fulgurite_types::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// By how much the wall clock may differ from the time that the monotonic clock predicts: 5 minutes. Corrections by
 /// people and daemons are smaller.
@@ -233,6 +233,8 @@ pub(crate) struct Clock {
     newest_ms: AtomicU64,
     /// The wall time up to which the clock follows without reading the monotonic clock; 0 while it does not follow.
     followed_until_ms: AtomicU64,
+    /// Whether it stands at the newest commit: another node commits.
+    stands: AtomicBool,
     judge: Mutex<Judge>,
 }
 
@@ -243,8 +245,21 @@ impl Clock {
         Clock {
             newest_ms: AtomicU64::new(left_ms),
             followed_until_ms: AtomicU64::new(0),
+            stands: AtomicBool::new(false),
             judge: Mutex::new(judge),
         }
+    }
+
+    /// While another node commits, the time is that of the newest commit which is applied here: so no snapshot sees that a key has
+    /// expired before it sees the commits that happened before that (INV-TIME-3), of whose deadlines this node does not know. `stands` false:
+    /// this node commits.
+    pub fn set_standing(&self, stands: bool) {
+        self.stands.store(stands, Ordering::SeqCst);
+    }
+
+    /// A commit of another node happened at this time. Called before the commit is visible.
+    pub fn note_commit(&self, time_ms: u64) {
+        self.newest_ms.fetch_max(time_ms, Ordering::SeqCst);
     }
 
     /// The newest time that was returned to a reader.
@@ -261,6 +276,9 @@ impl Clock {
     /// The time; it never falls. INV-TIME-3 needs it sequentially consistent.
     #[inline]
     pub fn now_ms(&self, machine: &dyn env::Clock) -> u64 {
+        if self.stands.load(Ordering::SeqCst) {
+            return self.newest_ms.load(Ordering::SeqCst);
+        }
         let wall_ms = machine.wall_ms();
         let newest_ms = self.newest_ms.load(Ordering::SeqCst);
         let follows = wall_ms <= self.followed_until_ms.load(Ordering::Relaxed)

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{LogStats, StagingSummary, inspect_staging};
+use fulgurite_log::{Log, LogStats, StagingSummary, inspect_staging};
 use fulgurite_types::{Csn, Epoch, Lsn};
 
 use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
@@ -14,7 +15,7 @@ use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::recovery::RecoveryProgress;
-use crate::recovery::open_engine;
+use crate::recovery::{Replica, open_engine};
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::transaction::{Commit, Transaction};
@@ -99,8 +100,33 @@ impl Database {
         options: Options,
         mut progress: impl FnMut(RecoveryProgress),
     ) -> Result<Database> {
-        let engine = open_engine(env, path.as_ref(), options, &mut progress)?;
+        let engine = open_engine(env, path.as_ref(), options, None, &mut progress)?;
         Ok(Database { engine: Handle::new(engine)? })
+    }
+
+    /// The database of a node of a cluster, for `fulgurite-replication`, which makes its log and those of other nodes one.
+    #[doc(hidden)]
+    pub fn open_replica(
+        env: Arc<dyn Env>,
+        path: impl AsRef<Path>,
+        options: Options,
+        replica: Replica,
+        mut progress: impl FnMut(RecoveryProgress),
+    ) -> Result<Database> {
+        let engine = open_engine(env, path.as_ref(), options, Some(replica), &mut progress)?;
+        Ok(Database { engine: Handle::new(engine)? })
+    }
+
+    /// Another node leads, or this one: errors name it.
+    #[doc(hidden)]
+    pub fn note_leader(&self, node: u32) {
+        self.engine.pipeline.note_leader(node);
+    }
+
+    /// Its log, for `fulgurite-replication`.
+    #[doc(hidden)]
+    pub fn log(&self) -> &Arc<Log> {
+        &self.engine.log
     }
 
     /// A handle to the table `name`, which is created if it does not exist.
@@ -420,6 +446,27 @@ impl Database {
         self.engine.pipeline.wait(csn)
     }
 
+    /// Waits until reads here show the commit `csn`, at most so long; returns whether they do. In a cluster: at a follower for what a client
+    /// committed at the leader, at the leader for a commit of a former one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Forked`].
+    pub fn wait_applied(&self, csn: Csn, timeout: Duration) -> Result<bool> {
+        let mut watch = self.watch(|| {});
+        let clock = self.engine.env.clock();
+        let begin_ns = clock.monotonic_ns();
+        let mut pause = APPLIED_LOOK;
+        while !watch.ask(csn)? {
+            let waited = Duration::from_nanos(clock.monotonic_ns().saturating_sub(begin_ns));
+            if waited >= timeout {
+                return Ok(false);
+            }
+            clock.sleep(pause.min(timeout - waited));
+            pause = (2 * pause).min(APPLIED_LOOK_MAX);
+        }
+        Ok(true)
+    }
+
     /// Writes a checkpoint now, so that the next open has little to replay. The database writes one without this call
     /// when the log has grown ([`Options::checkpoint_log_bytes`]).
     ///
@@ -563,6 +610,11 @@ impl std::fmt::Debug for Database {
         write!(f, "Database({})", self.engine.files.path.display())
     }
 }
+
+/// How long a reader that waits for a commit pauses before it looks again, first ...
+const APPLIED_LOOK: Duration = Duration::from_micros(50);
+/// ... and at most.
+const APPLIED_LOOK_MAX: Duration = Duration::from_millis(1);
 
 /// The path of the log's directory in the database directory `dir`.
 pub(crate) fn log_dir(dir: &Path) -> PathBuf {

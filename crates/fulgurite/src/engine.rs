@@ -45,6 +45,7 @@ use fulgurite_log::{Durability, Log};
 use fulgurite_types::{Csn, DiskReads};
 use parking_lot::Mutex;
 
+use crate::apply::Applying;
 use crate::background::Wakeups;
 use crate::catalog::{Catalog, TableState};
 use crate::checkpoint::Checkpointer;
@@ -88,6 +89,8 @@ pub(crate) struct Engine {
     pub reads: Arc<Reads>,
     pub values: Values,
     pub disk_reads: Arc<DiskReads>,
+    /// Where commits of other nodes are read from the log. Held over their apply.
+    pub applying: Mutex<Applying>,
     pub spills: Arc<SpillPins>,
     pub checks: Arc<CheckPins>,
     pub room: Arc<Room>,

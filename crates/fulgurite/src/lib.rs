@@ -43,6 +43,7 @@
 pub mod guide;
 
 mod active;
+mod apply;
 mod background;
 mod body;
 mod catalog;
@@ -177,6 +178,8 @@ pub use crate::options::{Isolation, Options, ResearchOptions};
 pub use crate::program_memory::ProgramMemory;
 pub use crate::progress::{MaintenanceError, WorkTimes};
 pub use crate::recovery::RecoveryProgress;
+#[doc(hidden)]
+pub use crate::recovery::Replica;
 pub use crate::salvage::{LeftOut, Salvage, Salvaged};
 pub use crate::scan::{EntryWithExpiry, Range};
 pub use crate::snapshot::Snapshot;

@@ -241,7 +241,7 @@ impl Engine {
             && !self.progress.checkpointing.is_failing()
     }
 
-    fn has_too_many_memtables(&self, table: &TableState) -> bool {
+    pub fn has_too_many_memtables(&self, table: &TableState) -> bool {
         has_too_many_memtables(table, self.memtable_bytes_max())
     }
 
@@ -391,7 +391,7 @@ impl Engine {
         self.hooks.reached("maintenance");
         let active = self.tables.active().all();
         for table in &active {
-            freeze_if_grown(table, &self.log, self.memtable_bytes_max());
+            freeze_if_grown(table, &self.pipeline, self.memtable_bytes_max());
         }
         self.freeze_largest(&active);
         let may_be_still = self.freeze_still(&active);
@@ -406,7 +406,7 @@ impl Engine {
     fn freeze_still(&self, tables: &[Arc<TableState>]) -> bool {
         let is_in_memory = self.memory.index.batches() == 0;
         let now_ns = self.env.clock().monotonic_ns();
-        let waiting = |table: &&Arc<TableState>| freeze_if_still(table, &self.log, now_ns);
+        let waiting = |table: &&Arc<TableState>| freeze_if_still(table, &self.pipeline, now_ns);
         is_in_memory && tables.iter().filter(waiting).count() > 0
     }
 
@@ -449,13 +449,14 @@ impl Engine {
     /// One round of all background work, on this thread.
     pub fn maintain(&self) -> Result<bool> {
         let log = self.log.maintain();
+        let applied = self.apply_round()?.worked;
         // Runs even if no segment could be made: it frees segments.
         let merged = self.merge_round()?.worked;
         // No other thread commits meanwhile: there is nothing to spread a checkpoint over.
         let _hurry = self.pacing.hurry();
         let written = self.checkpoint_round()?.worked;
         let evicted = self.evict_round()?.worked;
-        Ok(log.or_error()? | merged | written | evicted | self.merger.purging.goes_on())
+        Ok(log.or_error()? | applied | merged | written | evicted | self.merger.purging.goes_on())
     }
 
     /// Finds the segments that earlier lives left dead. Called while no tree has records that the checkpoint does not name,
@@ -511,6 +512,11 @@ impl Engine {
             let log_bytes = self.growth.uncovered().total();
             let path = self.files.path.display();
             tracing::info!(%path, log_bytes, "closing without a checkpoint: the next opening replays the log");
+            return Ok(());
+        }
+        if let Err(error @ (Error::NoQuorum { .. } | Error::NotLeader { .. })) = &outcome {
+            let path = self.files.path.display();
+            tracing::info!(%path, %error, "closing without a checkpoint: the next opening replays the log");
             return Ok(());
         }
         outcome.map(|_| ())

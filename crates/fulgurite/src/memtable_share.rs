@@ -131,7 +131,7 @@ impl Engine {
             if rest <= share as u64 / 4 {
                 break;
             }
-            freeze(table, &self.log);
+            freeze(table, &self.pipeline);
             rest -= bytes;
         }
     }

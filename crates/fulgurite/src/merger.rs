@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use fulgurite_env::Env;
 use fulgurite_index::PruneRules;
-use fulgurite_log::Log;
 use fulgurite_types::{Csn, TableId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::catalog::TableState;
+use crate::commit::Pipeline;
 use crate::error::OrError;
 use crate::merged_values::MergedValues;
 use crate::progress::Progress;
@@ -267,13 +267,13 @@ pub(crate) fn has_too_many_memtables(table: &TableState, memtable_bytes_max: usi
 ///
 /// Only a checkpoint freezes the catalog's memtable, so that the catalog's tree on disk is the catalog at the boundary
 /// and nothing later. Replay applies the later definitions to it by name, and names may have moved since.
-pub(crate) fn freeze_if_grown(table: &TableState, log: &Log, bytes_max: usize) {
+pub(crate) fn freeze_if_grown(table: &TableState, pipeline: &Pipeline, bytes_max: usize) {
     if table.id == TableId::CATALOG {
         return;
     }
     let has_grown = || table.index.memtables().newest_bytes() >= bytes_max as u64;
     if has_grown() {
-        log.at_reserved(|csn| {
+        pipeline.at_boundary(|csn| {
             if has_grown() {
                 table.index.freeze(csn);
             }
@@ -302,7 +302,7 @@ impl Stillness {
 
 /// Freezes a table's mutable memtable if it is long enough that each read pays for it, and no commit has changed it for a
 /// second: after a load, reads find all rows in the tree. Returns whether it may have to be frozen later.
-pub(crate) fn freeze_if_still(table: &TableState, log: &Log, now_ns: u64) -> bool {
+pub(crate) fn freeze_if_still(table: &TableState, pipeline: &Pipeline, now_ns: u64) -> bool {
     let bytes = table.index.memtables().newest_bytes();
     if table.id == TableId::CATALOG || bytes < STILL_BYTES_MIN {
         return false;
@@ -310,13 +310,13 @@ pub(crate) fn freeze_if_still(table: &TableState, log: &Log, now_ns: u64) -> boo
     if !table.stillness.is_long(bytes, now_ns) {
         return true;
     }
-    freeze(table, log);
+    freeze(table, pipeline);
     false
 }
 
 /// Freezes a table's mutable memtable, whatever its size.
-pub(crate) fn freeze(table: &TableState, log: &Log) {
-    log.at_reserved(|csn| table.index.freeze(csn));
+pub(crate) fn freeze(table: &TableState, pipeline: &Pipeline) {
+    pipeline.at_boundary(|csn| table.index.freeze(csn));
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

@@ -49,7 +49,7 @@ impl Committer for SingleWrite<'_> {
     }
 
     fn release(self, _csn: Csn) {
-        freeze_if_grown(self.table, &self.engine.log, self.engine.memtable_bytes_max());
+        freeze_if_grown(self.table, &self.engine.pipeline, self.engine.memtable_bytes_max());
         self.engine.look_at_memtables();
     }
 }

@@ -56,6 +56,9 @@ pub enum LogError {
     Staging(String),
     /// Another node of the cluster leads, or none: nothing was logged. Commit on the leader.
     NotLeader,
+    /// The log was closed before a quorum was known to have this commit: it may be one of the cluster's or none, and opening the log
+    /// again may tell.
+    NotAgreed,
     /// The log was closed.
     Closed,
     /// The receiver of recovered frames refused one.
@@ -167,6 +170,12 @@ impl fmt::Display for LogError {
             LogError::Staging(what) => write!(f, "{what}"),
             LogError::NotLeader => {
                 write!(f, "this node does not lead its cluster; nothing was logged, commit on the leader")
+            }
+            LogError::NotAgreed => {
+                write!(
+                    f,
+                    "the log was closed before a quorum was known to have the commit; its outcome is unknown"
+                )
             }
             LogError::Closed => write!(f, "the log is closed; reopen the database"),
             LogError::Sink { csn, source } => {

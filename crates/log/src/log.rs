@@ -326,7 +326,7 @@ impl Log {
     /// trimmed (INV-LOG-10): a later LSN would lose frames.
     pub fn replay_point(&self, after: Csn) -> Lsn {
         let progress = &self.stream.progress;
-        let found = match self.shared.options.replicated {
+        let found = match self.role().is_some() {
             true => progress.find_replicated(after),
             false => progress.find(after).ok(),
         };
@@ -335,10 +335,15 @@ impl Log {
         })
     }
 
+    /// The oldest commit after which [`Log::reader`] finds all.
+    pub fn oldest_csn(&self) -> Csn {
+        self.stream.progress.oldest()
+    }
+
     /// Drops index entries that serve only to find frames at or below `csn`.
     pub fn drop_before(&self, csn: Csn) {
         // The index keeps what `replay_point` of the same commit finds.
-        match self.shared.options.replicated {
+        match self.role().is_some() {
             true if csn == Csn::ZERO => {}
             true => self.stream.progress.drop_before(csn.prev()),
             false => self.stream.progress.drop_before(csn),
@@ -349,6 +354,11 @@ impl Log {
     pub fn new_spill(&self) -> SpillId {
         let counter = self.spills.fetch_add(1, Ordering::Relaxed);
         SpillId { node: self.shared.options.node, epoch: self.shared.epoch, counter }
+    }
+
+    /// The database that the log is of.
+    pub fn database(&self) -> DatabaseId {
+        self.shared.database
     }
 
     /// The epoch that this opening of the log began.

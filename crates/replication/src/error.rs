@@ -188,6 +188,28 @@ pub enum NodeError {
         /// This node, and the other one.
         nodes: (u32, u32),
     },
+    /// No entry of the leader's term is agreed yet: it does not know what was acknowledged before. Ask again once it is.
+    NothingAgreed {
+        /// The node.
+        node: u32,
+        /// Its term.
+        term: u64,
+    },
+    /// This node does not lead, or not any more: ask the leader.
+    NotLeading {
+        /// The node.
+        node: u32,
+    },
+    /// A directory was to be that of a new node, and its log has entries already: the node may have voted, and its file of terms is gone. Fill it
+    /// from another one, under another number.
+    Used {
+        /// The node.
+        node: u32,
+        /// The last entry of its log.
+        last: EntryId,
+    },
+    /// The node's database.
+    Database(fulgurite::Error),
     /// The node's terms.
     Term(TermError),
     /// The node's log.
@@ -243,6 +265,16 @@ impl fmt::Display for NodeError {
                 f,
                 "node {other} says that it leads in term {term}, in which node {this} does; one of them has a copied directory: stop both"
             ),
+            NodeError::NothingAgreed { node, term } => {
+                write!(f, "no entry of term {term}, in which node {node} leads, is agreed yet; ask again")
+            }
+            NodeError::NotLeading { node } => write!(f, "node {node} does not lead; ask the leader"),
+            NodeError::Used { node, last } => write!(
+                f,
+                "the log has entry {last} already, and no file of terms: it may have voted as node {node}; fill it from another one, under \
+                 another number"
+            ),
+            NodeError::Database(error) => error.fmt(f),
             NodeError::Term(error) => error.fmt(f),
             NodeError::Log(error) => error.fmt(f),
         }
@@ -252,6 +284,7 @@ impl fmt::Display for NodeError {
 impl Error for NodeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
+            NodeError::Database(error) => error.source(),
             NodeError::Term(error) => error.source(),
             NodeError::Log(error) => error.source(),
             _ => None,

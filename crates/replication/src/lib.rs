@@ -22,9 +22,11 @@
 mod error;
 mod message;
 mod node;
+mod replica;
 mod term_file;
 
 pub use error::{NodeError, TermError};
-pub use message::{Append, Appended, Fenced};
+pub use message::{Append, Appended, Fenced, ReadBarrier};
 pub use node::Node;
+pub use replica::{Replica, ReplicaPositions};
 pub use term_file::{TERM_FILE_NAME, TermFile};

@@ -1,7 +1,7 @@
 //! What nodes say to each other. No encoding: that is the network's.
 
 use fulgurite_log::Entry;
-use fulgurite_types::EntryId;
+use fulgurite_types::{Csn, EntryId};
 
 /// A node's word that it takes nothing from leaders of older terms any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Append {
     pub entries: Vec<Entry>,
     /// The last agreed entry of its term that the leader knows; the default if none is.
     pub agreed: EntryId,
+    /// The newest round of questions whether the leader's term still holds.
+    pub round: u64,
 }
 
 /// A follower's acknowledgement.
@@ -40,4 +42,17 @@ pub struct Appended {
     pub term: u64,
     /// Up to here its log is that of the leader, and durable.
     pub matched: EntryId,
+    /// The round of the leader's message: its term still held on this node when that came.
+    pub round: u64,
+}
+
+/// A read at the leader that is to show all that was acknowledged before it began, by any leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadBarrier {
+    /// The leader's term.
+    pub term: u64,
+    /// The round of questions that it waits for.
+    pub round: u64,
+    /// The last commit that may have been acknowledged: the read begins once this is visible ([`Database::wait_applied`](fulgurite::Database::wait_applied)).
+    pub csn: Csn,
 }

@@ -16,7 +16,7 @@
 //!   the leader's: after that it may have entries of an older leader.
 
 use crate::error::{NodeError, TermError};
-use crate::message::{Append, Appended, Fenced};
+use crate::message::{Append, Appended, Fenced, ReadBarrier};
 use crate::term_file::TermFile;
 use fulgurite_log::{Entry, EntryPositions, Log, LogError, Role};
 use fulgurite_types::EntryId;
@@ -54,6 +54,11 @@ struct Leading {
     matched: BTreeMap<u32, u64>,
     /// The last agreed entry of its term.
     agreed: EntryId,
+    /// The newest round of questions whether the term still holds, and whether a message with it was made.
+    round: u64,
+    is_asked: bool,
+    /// The newest round to which each other node replied.
+    held: BTreeMap<u32, u64>,
 }
 
 impl Node {
@@ -178,7 +183,14 @@ impl Node {
         self.log.lead(term)?;
         let matched =
             set.into_iter().filter(|member| *member != self.number).map(|member| (member, 0)).collect();
-        state.leading = Some(Leading { term, matched, agreed: EntryId::default() });
+        state.leading = Some(Leading {
+            term,
+            matched,
+            agreed: EntryId::default(),
+            round: 0,
+            is_asked: false,
+            held: BTreeMap::new(),
+        });
         Ok(())
     }
 
@@ -197,8 +209,11 @@ impl Node {
     /// [`NodeError::Gap`] if this log does not reach so far. [`NodeError::Log`] with [`LogError::TooOld`] if it does not reach back that far:
     /// the follower has to be filled from a copy.
     pub fn append_after(&self, after: u64) -> Result<Option<Append>, NodeError> {
-        let state = self.state.lock();
-        let Some(Leading { term, agreed, .. }) = state.leading else { return Ok(None) };
+        let mut state = self.state.lock();
+        let Some(leading) = &mut state.leading else { return Ok(None) };
+        let Leading { term, agreed, round, .. } = *leading;
+        // Asked from here on: a read that begins later waits for the next round.
+        leading.is_asked = true;
         drop(state);
         // A follower that has nearly all gets what follows in memory. For one that is behind, the entry before is read from the log, too.
         let known = match after {
@@ -221,7 +236,7 @@ impl Node {
             bytes += entry.payload.len();
             entries.push(entry);
         }
-        Ok(Some(Append { leader: self.number, term, previous, entries, agreed }))
+        Ok(Some(Append { leader: self.number, term, previous, entries, agreed, round }))
     }
 
     /// A follower has acknowledged. Returns whether more is agreed now.
@@ -235,6 +250,8 @@ impl Node {
         };
         let Some(matched) = leading.matched.get_mut(&appended.node) else { return Ok(false) };
         *matched = (*matched).max(appended.matched.index);
+        let held = leading.held.entry(appended.node).or_default();
+        *held = (*held).max(appended.round);
         self.agree(state)
     }
 
@@ -260,6 +277,42 @@ impl Node {
         leading.agreed = leading.agreed.max(id);
         drop(state);
         Ok(self.log.raise_agreed(id)?)
+    }
+
+    // Reads.
+
+    /// Begins a read that shows all that was acknowledged before, by any leader: it waits until a majority says that this node's term still
+    /// holds ([`Node::holds`]), which is asked with the next messages to followers; one question serves all reads that begin before it is
+    /// sent. This is the read index of Ongaro's thesis (2014, section 6.4).
+    ///
+    /// # Errors
+    /// [`NodeError::NotLeading`], [`NodeError::NothingAgreed`].
+    pub fn begin_read(&self) -> Result<ReadBarrier, NodeError> {
+        let mut state = self.state.lock();
+        let Some(leading) = &mut state.leading else {
+            return Err(NodeError::NotLeading { node: self.number });
+        };
+        let Leading { term, agreed, .. } = *leading;
+        if agreed.index == 0 {
+            return Err(NodeError::NothingAgreed { node: self.number, term });
+        }
+        if leading.is_asked || leading.round == 0 {
+            (leading.round, leading.is_asked) = (leading.round + 1, false);
+        }
+        Ok(ReadBarrier { term, round: leading.round, csn: self.positions().agreed.csn })
+    }
+
+    /// Whether a majority has said, since a read began, that this node's term still holds.
+    ///
+    /// # Errors
+    /// [`NodeError::NotLeading`]: it does not, and the read has to begin at another node.
+    pub fn holds(&self, barrier: &ReadBarrier) -> Result<bool, NodeError> {
+        let state = self.state.lock();
+        let Some(leading) = state.leading.as_ref().filter(|leading| leading.term == barrier.term) else {
+            return Err(NodeError::NotLeading { node: self.number });
+        };
+        let replied = leading.held.values().filter(|round| **round >= barrier.round).count();
+        Ok(2 * (replied + 1) > leading.matched.len() + 1)
     }
 
     // A follower.
@@ -300,7 +353,7 @@ impl Node {
         } else {
             self.log.raise_agreed(matched)?;
         }
-        Ok(Appended { node: self.number, term, matched })
+        Ok(Appended { node: self.number, term, matched, round: message.round })
     }
 
     fn check_previous(&self, previous: EntryId) -> Result<(), NodeError> {
@@ -344,5 +397,11 @@ impl From<LogError> for NodeError {
 impl From<TermError> for NodeError {
     fn from(error: TermError) -> NodeError {
         NodeError::Term(error)
+    }
+}
+
+impl From<fulgurite::Error> for NodeError {
+    fn from(error: fulgurite::Error) -> NodeError {
+        NodeError::Database(error)
     }
 }

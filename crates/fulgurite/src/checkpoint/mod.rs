@@ -16,6 +16,7 @@ mod cleaning;
 mod collecting;
 pub(crate) mod garbage;
 pub(crate) mod growth;
+mod kept_log;
 pub(crate) mod pace;
 pub(crate) mod pacing;
 mod purges;
@@ -37,6 +38,7 @@ use self::cleaning::Unmovable;
 use self::collecting::Stuck;
 use self::garbage::WrittenBytes;
 use self::growth::{LogBytes, LogGrowth};
+use self::kept_log::KeptLog;
 use self::pace::{Debt, SegmentSize, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
 pub(crate) use self::purges::note_damage;
@@ -87,6 +89,7 @@ const BUDGET_SHARE: u64 = 8;
 pub(crate) struct Checkpointer {
     /// The log that no checkpoint covers.
     debt: Debt,
+    kept: KeptLog,
     chain: Chain,
     segment_size: SegmentSize,
     purges: Purges,
@@ -174,8 +177,9 @@ impl NodeBytes {
 struct Boundary {
     /// It covers the commits up to this one.
     covered: Csn,
-    /// Where replay starts after it.
+    /// Where replay starts after it: before the commit after `kept`.
     replay: Lsn,
+    kept: Csn,
     /// The log of this life when it began.
     written: LogBytes,
     /// [`Log::chunk_bytes`] when it began.
@@ -213,6 +217,7 @@ impl Checkpointer {
     pub fn new(debt: Debt, chain: Chain, shared: Shared) -> Checkpointer {
         let segment_size = SegmentSize::default();
         let made = Checkpointer {
+            kept: KeptLog::recovered(&shared.log),
             debt,
             chain,
             segment_size,
@@ -256,6 +261,7 @@ impl Checkpointer {
         Needed {
             replay: copies().map(|copy| copy.replay).min().expect("there is a current copy"),
             covered: copies().map(|copy| copy.covered).min().expect("there is a current copy"),
+            kept: self.kept.of_copies(),
         }
     }
 
@@ -486,7 +492,7 @@ impl Checkpointer {
     }
 
     /// Chooses the boundary, freezes all memtables at it, and waits for the horizon to pass it (INV-CKPT-1).
-    fn begin(&self) -> Result<(Boundary, Vec<Arc<TableState>>)> {
+    fn begin(&mut self) -> Result<(Boundary, Vec<Arc<TableState>>)> {
         let Shared { log, pipeline, tables, growth, .. } = &self.shared;
         let written = growth.written();
         let (chunks, excess) = (growth.chunks(), growth.ahead_excess());
@@ -494,7 +500,7 @@ impl Checkpointer {
         let bulk = log.bulk_boundary();
         // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
         // for the next checkpoint.
-        let (covered, tables) = log.at_reserved(|csn| {
+        let (covered, tables) = pipeline.at_boundary(|csn| {
             let tables = tables.all();
             for table in &tables {
                 table.freeze_unless_idle(csn);
@@ -503,9 +509,10 @@ impl Checkpointer {
             (csn, tables)
         });
         self.shared.hooks.reached("checkpoint boundary");
-        pipeline.wait_horizon(covered)?;
-        let replay = log.replay_point(covered);
-        Ok((Boundary { covered, replay, written, chunks, excess, grown, bulk }, tables))
+        pipeline.wait_horizon_or_no_quorum(covered, &*self.shared.env)?;
+        let kept = self.kept.keep(log, covered, growth);
+        let replay = log.replay_point(kept);
+        Ok((Boundary { covered, replay, kept, written, chunks, excess, grown, bulk }, tables))
     }
 
     /// Whether a checkpoint would write what the last one wrote. It then only moves the replay position, so that the
@@ -738,6 +745,7 @@ impl Checkpointer {
             ..self.current()
         };
         self.put_superblock(next)?;
+        self.kept.noted_again();
         let needed = self.needed();
         let mut space = self.shared.space.lock();
         space.accounts.install_again();
@@ -758,7 +766,9 @@ impl Checkpointer {
             closed_at: Lsn::NULL,
             ..self.current()
         };
-        self.put_superblock(next)
+        self.put_superblock(next)?;
+        self.kept.noted(at.kept);
+        Ok(())
     }
 
     /// Writes the superblock, unless another process has written it. Then the log is poisoned: a commit acknowledged

@@ -322,6 +322,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// The error of an admission that the log refused.
     pub(super) fn refused(&self, error: LogError) -> Error {
         match Error::of_log(error) {
+            Error::NotLeader { .. } => self.not_leader(),
             Error::Poisoned { what, .. } => Error::Poisoned { what, at_risk: self.at_risk() },
             other => other,
         }
@@ -333,10 +334,11 @@ impl<L: CommitLog> Pipeline<L> {
 
     fn unknown(&self, csn: Csn, error: LogError) -> Error {
         match error {
-            LogError::Poisoned(_) => {
+            LogError::Poisoned(_) | LogError::NotAgreed => {
                 self.fail_tickets(&error.to_string());
                 self.outcome_unknown(csn, Box::new(error))
             }
+            LogError::NotLeader => self.not_leader(),
             LogError::Closed => {
                 self.fail_tickets(&error.to_string());
                 Error::Closed

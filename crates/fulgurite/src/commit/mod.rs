@@ -82,8 +82,10 @@
 //! [`Engine::commit`] puts the latches and the validation of a [`Committer`] around them.
 
 mod acknowledge;
+pub(crate) mod decode;
 #[cfg(test)]
 pub(crate) mod fake_log;
+mod following;
 pub(crate) mod latches;
 pub(crate) mod prepare;
 pub(crate) mod quiet;
@@ -102,6 +104,7 @@ use fulgurite_log::{
 };
 use fulgurite_types::{Csn, Lsn};
 
+use self::following::Following;
 use self::latches::{Held, LatchSet};
 use self::ring::{Ring, Work};
 use self::tickets::Tickets;
@@ -340,6 +343,7 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
     tickets: Tickets,
     watches: Watches,
     stopwatch: Stopwatch,
+    following: Following,
 }
 
 /// The newest CSNs given out. A committer enters its CSN after it got it, and before any reader can see the commit.
@@ -397,6 +401,7 @@ impl<L: CommitLog> Pipeline<L> {
             tickets: Tickets::new(),
             watches: Watches::new(),
             stopwatch,
+            following: Following::new(),
         });
         let observer = Arc::downgrade(&pipeline);
         log.set_observer(Box::new(move |durable| {
@@ -460,6 +465,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Step 0. `blocking` false gives `WouldBlock` instead of a wait.
     pub fn admit(&self, body_len: usize, chunks: usize, blocking: bool) -> Result<L::Admission> {
+        self.check_leads()?;
         self.wait_for_room(blocking)?;
         let frame = frame_bytes(u32::try_from(body_len).expect("a body fits a frame"));
         let local = local_record_bytes(u16::try_from(chunks).expect("a frame names few chunks"));
@@ -610,6 +616,9 @@ impl<L: CommitLog> Pipeline<L> {
     /// The log's observer: applies the durable commits that no thread has claimed (INV-TXN-4). All of them are
     /// published, unless the pipeline is broken.
     fn durable_rose(&self, durable: Csn) {
+        if self.is_following() {
+            return self.applier().wake_asleep();
+        }
         // This thread leads a flush, or holds the sync lock.
         let _quiet = self.quiet_in_the_log();
         let mut csn = self.visible().next();

@@ -144,15 +144,26 @@ fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> 
 }
 
 /// The write of a key, `None` to delete it, with a value that is not written ahead.
-struct PlainOp<'a> {
-    key: &'a [u8],
-    hash: u64,
-    value: Option<&'a [u8]>,
-    expires_at_ms: u64,
+pub(super) struct PlainOp<'a> {
+    pub key: &'a [u8],
+    pub hash: u64,
+    pub value: Option<&'a [u8]>,
+    pub expires_at_ms: u64,
 }
 
 /// Appends an operation to the frame's body; returns what it does to a memtable.
 fn encode_plain<'a>(table: TableId, op: PlainOp<'a>, inline_max: usize, out: &mut Vec<u8>) -> BlockOp<'a> {
+    let PlainOp { key, value, expires_at_ms, .. } = op;
+    let encoded = match value {
+        None => Op::Delete { key },
+        Some(value) => Op::Put { key, value, expires_at_ms },
+    };
+    body::encode_op(table, &encoded, out);
+    plain_op(table, op, inline_max, out.len())
+}
+
+/// What an operation that ends at `end` in the frame's body does to a memtable.
+pub(super) fn plain_op(table: TableId, op: PlainOp<'_>, inline_max: usize, end: usize) -> BlockOp<'_> {
     let PlainOp { key, hash, value, expires_at_ms } = op;
     let flags = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
     let mut applied = BlockOp {
@@ -166,13 +177,11 @@ fn encode_plain<'a>(table: TableId, op: PlainOp<'a>, inline_max: usize, out: &mu
     };
     let Some(value) = value else {
         applied.flags = VersionFlags(flags | VersionFlags::TOMBSTONE);
-        body::encode_op(table, &Op::Delete { key }, out);
         return applied;
     };
-    body::encode_op(table, &Op::Put { key, value, expires_at_ms }, out);
     applied.payload = value;
     if value.len() > inline_max {
-        applied.value_offset = Some((out.len() - value.len()) as u32);
+        applied.value_offset = Some((end - value.len()) as u32);
         applied.checksum = value_checksum(table, key, &[value]);
     }
     applied
@@ -229,26 +238,26 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     });
 }
 
-struct TableWork {
-    table: Arc<TableState>,
-    block: Option<Block>,
-    ranges: Vec<KeySpan>,
+pub(super) struct TableWork {
+    pub table: Arc<TableState>,
+    pub block: Option<Block>,
+    pub ranges: Vec<KeySpan>,
 }
 
 /// What a commit does to memory.
 pub(crate) struct ApplyWrites {
-    tables: SmallVec<[TableWork; 1]>,
+    pub(super) tables: SmallVec<[TableWork; 1]>,
     /// If it writes the catalog.
-    definition: Option<Box<Definition>>,
+    pub(super) definition: Option<Box<Definition>>,
     /// For range deletes. Taken before step 0, and still right in step 4: its `from` covers all reads that begin later.
-    readers: Readers,
+    pub(super) readers: Readers,
 }
 
 /// What a commit does to the catalog.
-struct Definition {
-    catalog: Arc<Catalog>,
-    ops: Vec<CatalogOp>,
-    new_table: Option<Arc<TableState>>,
+pub(super) struct Definition {
+    pub catalog: Arc<Catalog>,
+    pub ops: Vec<CatalogOp>,
+    pub new_table: Option<Arc<TableState>>,
 }
 
 impl Apply for ApplyWrites {
@@ -256,7 +265,7 @@ impl Apply for ApplyWrites {
         if let Some(definition) = &self.definition {
             let Definition { catalog, ops, new_table } = &**definition;
             let applied = catalog.apply(csn, ops, new_table.as_ref());
-            applied.expect("the rows were made by this process a moment ago");
+            applied.expect("the rows were made, or decoded, by this process a moment ago");
         }
         for work in self.tables {
             for range in &work.ranges {

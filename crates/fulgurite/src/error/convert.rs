@@ -65,6 +65,7 @@ impl Error {
             }
             LogError::Poisoned(cause) => Error::Poisoned { what: cause.to_string(), at_risk: None },
             LogError::Closed => Error::Closed,
+            LogError::NotLeader => Error::NotLeader { leader: None },
             LogError::Io { action, path, source } => {
                 Error::Io { what: format!("could not {action} {}", path.display()), source: Box::new(source) }
             }

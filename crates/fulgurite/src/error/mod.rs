@@ -181,6 +181,18 @@ pub enum Error {
         /// The reason, and what would change it.
         why: String,
     },
+    /// Another node of the cluster commits, or none: this one follows, or led and was deposed. The transaction did not happen. Run it on the
+    /// leader.
+    NotLeader {
+        /// The number of the node that leads, if this one has heard of it.
+        leader: Option<u32>,
+    },
+    /// No quorum of the cluster is known to have what was committed last, for as long as this waited. Nothing of this operation happened; commits
+    /// that were made before go on, and their outcome comes with a quorum.
+    NoQuorum {
+        /// How long it waited.
+        waited: Duration,
+    },
     /// The log failed while this commit was on its way. The commit happened wholly or not at all: the next open of the
     /// database decides, and that outcome is final. To learn it, read what the transaction wrote.
     OutcomeUnknown {
@@ -293,6 +305,8 @@ impl Error {
             Error::Conflict { .. }
             | Error::WouldBlock(_)
             | Error::TooManyConflicts { .. }
+            | Error::NotLeader { .. }
+            | Error::NoQuorum { .. }
             | Error::SnapshotTooOld { .. } => ErrorKind::Retry,
             Error::KeyTooLong { .. }
             | Error::ValueTooLong { .. }
@@ -376,6 +390,36 @@ fn fmt_gave_up(f: &mut fmt::Formatter<'_>, attempts: u32, last: &Conflict) -> fm
     }
 }
 
+fn fmt_unknown(
+    f: &mut fmt::Formatter<'_>,
+    csn: Csn,
+    source: &Source,
+    at_risk: &Option<CsnRange>,
+) -> fmt::Result {
+    write!(f, "commit {csn} may or may not be durable, opening the database again will tell: ")?;
+    write!(f, "{source}{}", Acknowledged(at_risk))
+}
+
+fn fmt_poisoned(f: &mut fmt::Formatter<'_>, what: &str, at_risk: &Option<CsnRange>) -> fmt::Result {
+    write!(f, "writes are refused since the log failed, close the database and open it again: ")?;
+    write!(f, "{what}{}", Acknowledged(at_risk))
+}
+
+fn fmt_no_quorum(f: &mut fmt::Formatter<'_>, waited: Duration) -> fmt::Result {
+    write!(
+        f,
+        "no quorum of the cluster has what was committed before, after {waited:.1?}: nothing of this happened, try again"
+    )
+}
+
+fn fmt_not_leader(f: &mut fmt::Formatter<'_>, leader: Option<u32>) -> fmt::Result {
+    write!(f, "this node does not lead its cluster, and nothing happened: commit on ")?;
+    match leader {
+        Some(leader) => write!(f, "node {leader}, the last leader that it heard of"),
+        None => write!(f, "the node that does"),
+    }
+}
+
 fn fmt_too_old(f: &mut fmt::Formatter<'_>, age: Duration, max_age: Duration) -> fmt::Result {
     write!(
         f,
@@ -425,7 +469,7 @@ impl fmt::Display for Error {
                 write!(f, "the options do not fit: {}", violations.join("; "))
             }
             Error::UnknownSavepoint => {
-                write!(f, "the savepoint is of another transaction, or was rolled back: nothing was undone")
+                f.write_str("the savepoint is of another transaction, or was rolled back: nothing was undone")
             }
             Error::UnknownCommit { csn } => {
                 write!(f, "there is no commit {csn}: it was never made, or a crash undid it")
@@ -447,14 +491,10 @@ impl fmt::Display for Error {
                 write!(f, "the disk is full: {what}; nothing was written: free space, then try again")
             }
             Error::UnsupportedDurability { level, why } => write!(f, "{level:?} is not possible: {why}"),
-            Error::OutcomeUnknown { csn, source, at_risk } => {
-                write!(f, "commit {csn} may or may not be durable, opening the database again will tell: ")?;
-                write!(f, "{source}{}", Acknowledged(at_risk))
-            }
-            Error::Poisoned { what, at_risk } => {
-                write!(f, "writes are refused since the log failed, close the database and open it again: ")?;
-                write!(f, "{what}{}", Acknowledged(at_risk))
-            }
+            Error::NotLeader { leader } => fmt_not_leader(f, *leader),
+            Error::NoQuorum { waited } => fmt_no_quorum(f, *waited),
+            Error::OutcomeUnknown { csn, source, at_risk } => fmt_unknown(f, *csn, source, at_risk),
+            Error::Poisoned { what, at_risk } => fmt_poisoned(f, what, at_risk),
             Error::WouldBlock(missing) => {
                 write!(f, "the result has to wait for {missing}: use the form that waits")
             }

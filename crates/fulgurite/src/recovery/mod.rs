@@ -72,6 +72,13 @@ pub struct RecoveryProgress {
     pub total_bytes: u64,
 }
 
+/// How a node of a cluster opens its database.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Replica {
+    /// The entry after which its log is cut, because the leader has others there.
+    pub up_to_entry: Option<u64>,
+}
+
 /// What recovery found in a directory.
 struct Recovered {
     superblock: SuperblockFile,
@@ -102,6 +109,7 @@ pub(crate) fn open_engine(
     env: Arc<dyn Env>,
     dir: &Path,
     mut options: Options,
+    replica: Option<Replica>,
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Arc<Engine>> {
     options.validate()?;
@@ -113,7 +121,7 @@ pub(crate) fn open_engine(
     let budget = options.memory_budget(allowed);
     options.bound_by(budget);
     let (home, lock) = enter(env.disk(), dir, &options)?;
-    let mut recovered = recover(&env, &*home, &options, budget, progress)?;
+    let mut recovered = recover(&env, &*home, &options, replica, budget, progress)?;
     let found = recovered.superblock.current().clone();
     if !read_only {
         let Recovered { log, report, clock, .. } = &recovered;
@@ -153,19 +161,43 @@ fn recover(
     env: &Arc<dyn Env>,
     home: &dyn Dir,
     options: &Options,
+    replica: Option<Replica>,
     budget: usize,
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Recovered> {
     let superblock = open_superblock(&**env, home, options)?;
     let current = superblock.current();
     let no_barrier_refusal = refuse_no_barrier(home, options, &superblock)?;
-    let log_options = log_options(options, no_barrier_refusal.is_none());
+    let mut log_options = log_options(options, no_barrier_refusal.is_none());
+    log_options.replicated = replica.is_some();
     let mut replay = Replay::new(options, budget, progress);
-    let (log, report, checkpoint) = open_log(env, home, current, log_options, &mut replay)?;
+    let (log, report, checkpoint) = open_log(env, home, current, log_options, replica, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
     let restored = restore(&log, checkpoint, options, &spills, replay)?;
     Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, budget })
+}
+
+/// The last commit that was replayed: in a replicated log the last one that is known to be agreed.
+fn replayed(report: &RecoveryReport) -> Csn {
+    if report.last_entry.index > 0 { report.agreed.csn } else { report.last_csn }
+}
+
+/// The pipeline, which in a replicated log begins as a follower's.
+fn pipeline(
+    files: &Files,
+    log: &Arc<Log>,
+    report: &RecoveryReport,
+    (env, options): (&Arc<dyn Env>, &Options),
+    clock: &Clock,
+) -> Arc<Pipeline> {
+    let stopwatch = Stopwatch::new(env.clone(), &files.path, options.slow_commit);
+    let pipeline = Pipeline::new(log.clone(), replayed(report), stopwatch);
+    if log.role().is_some() {
+        pipeline.begin_following();
+        clock.set_standing(true);
+    }
+    pipeline
 }
 
 /// Builds the owners, each from those before it, and the engine.
@@ -179,18 +211,17 @@ fn build(
     let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, .. } = recovered;
     let Restored { tables, accounts, chain, lists, disk_reads, .. } = restored;
     let unproven = unproven(&*home, &report);
-    let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
-    let (hooks, progress, clock) = (Arc::new(Hooks::new()), Arc::<Progress>::default(), Arc::new(clock));
-    let files = Arc::new(Files::new(home, lock));
-    let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
+    let (hooks, progress) = (Arc::new(Hooks::new()), Arc::<Progress>::default());
+    let (files, clock) = (Arc::new(Files::new(home, lock)), Arc::new(clock));
+    let pipeline = pipeline(&files, &log, &report, (&env, &options), &clock);
     let reads = Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone());
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());
     let (space, superblock) = (Arc::new(Mutex::new(space)), Arc::new(Mutex::new(superblock)));
-    let pacing = Arc::new(Pacing::new(options.checkpoint_bytes_per_second));
-    let growth = Arc::new(LogGrowth::new(log.clone(), options.checkpoint_log_bytes, recovered.budget as u64));
-    let owners = Owners::of(&log, &tables, &files, &space);
-    let room = Arc::new(Room::new(owners, options.leaf_bytes as u64, env.clone()));
+    let pacing = Pacing::new(options.checkpoint_bytes_per_second);
+    let growth = LogGrowth::new(log.clone(), options.checkpoint_log_bytes, recovered.budget as u64);
+    let room = Room::new(Owners::of(&log, &tables, &files, &space), options.leaf_bytes as u64, env.clone());
+    let (pacing, growth, room) = (Arc::new(pacing), Arc::new(growth), Arc::new(room));
     let shared = Shared {
         env: env.clone(),
         files: files.clone(),
@@ -229,6 +260,7 @@ fn build(
         no_barrier_refusal,
         log,
         pipeline,
+        applying: Mutex::default(),
         tables,
         reads,
         spills,
@@ -262,7 +294,7 @@ fn log_opened(engine: &Engine, superblock: &Superblock, report: &RecoveryReport,
         "a closed database"
     };
     let took_ms = engine.env.clock().monotonic_ns().saturating_sub(start_ns) / 1_000_000;
-    let replayed_commits = report.last_csn.0.saturating_sub(superblock.covered.0);
+    let replayed_commits = replayed(report).0.saturating_sub(superblock.covered.0);
     let replayed_bytes = report.walked_bytes;
     let tables = engine.tables.list().len();
     let path = engine.files.path.display();
@@ -271,7 +303,7 @@ fn log_opened(engine: &Engine, superblock: &Superblock, report: &RecoveryReport,
 
 /// The replayed commits that the log does not prove to be durable: none, unless the database is opened read-only.
 fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
-    let range = CsnRange { first: report.proven_csn.next(), last: report.last_csn };
+    let range = CsnRange { first: report.proven_csn.next(), last: replayed(report) };
     if range.first > range.last {
         return None;
     }
@@ -334,6 +366,7 @@ fn open_log(
     home: &dyn Dir,
     current: &Superblock,
     options: LogOptions,
+    replica: Option<Replica>,
     replay: &mut Replay<'_>,
 ) -> Result<(Arc<Log>, RecoveryReport, ReadRecord)> {
     if current.epoch == FIRST_EPOCH && is_without_epoch(home)? {
@@ -365,7 +398,7 @@ fn open_log(
         closed_at: (!current.closed_at.is_null()).then_some(current.closed_at),
         must_exist: checkpoint.segments().into_iter().chain(live).collect(),
         up_to: None,
-        up_to_entry: None,
+        up_to_entry: replica.and_then(|replica| replica.up_to_entry),
     };
     let (log, report) = Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()?;
     Ok((log, report, checkpoint))

@@ -29,6 +29,8 @@ use crate::{Error, Result};
 pub(crate) struct Needed {
     pub replay: Lsn,
     pub covered: Csn,
+    /// The commit after which both find all in the log.
+    pub kept: Csn,
 }
 
 /// Which segments are live, pinned or dead. A dead segment is *retired* first: a read that began before may still hold
@@ -196,7 +198,7 @@ impl Space {
 
     /// The segments that nothing needs and that were not found before.
     fn dead_segments(&mut self, needed: Needed, boundary: &BulkBoundary) -> Vec<u32> {
-        self.log.drop_before(needed.covered);
+        self.log.drop_before(needed.kept);
         self.spills.release_up_to(needed.covered);
         self.spills.release_ended();
         let segments = self.log.segments();

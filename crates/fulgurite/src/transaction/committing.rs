@@ -95,7 +95,7 @@ impl Committer for Committing {
         let engine = &*self.transaction.engine;
         let bytes_max = engine.memtable_bytes_max();
         for writes in &self.transaction.writes.tables {
-            freeze_if_grown(&writes.table, &engine.log, bytes_max);
+            freeze_if_grown(&writes.table, &engine.pipeline, bytes_max);
         }
         engine.look_at_memtables();
     }

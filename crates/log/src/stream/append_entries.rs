@@ -238,7 +238,7 @@ impl CommitStream {
         while entries.agreed_csn() < csn {
             shared.poison.check()?;
             if shared.is_closed() {
-                return Err(LogError::Closed);
+                return Err(LogError::NotAgreed);
             }
             let is_over = || entries.agreed_csn() >= csn || shared.poison.is_set() || shared.is_closed();
             shared.agreement.park(csn, is_over);

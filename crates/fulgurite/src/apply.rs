@@ -1,0 +1,101 @@
+//! Applying what other nodes commit: reads the log from `visible` on, as far as it is agreed and durable here, and applies each commit
+//! (INV-REP-5, INV-REP-6). Once this node leads and has applied all, it admits commits (INV-REP-7).
+
+use std::sync::Arc;
+
+use fulgurite_log::{LogReader, OwnedFrame};
+
+use crate::Result;
+use crate::catalog::TableState;
+use crate::commit::Apply;
+use crate::commit::decode::{Decoded, decode};
+use crate::engine::Engine;
+use crate::error::OrError;
+use crate::maintenance::Round;
+use crate::merger::freeze_if_grown;
+
+/// So many commits are applied in one round.
+const ROUND_COMMITS: u32 = 1024;
+
+/// How far the log was read.
+#[derive(Default)]
+pub(crate) struct Applying {
+    reader: Option<LogReader>,
+    /// A commit that could not be applied.
+    next: Option<OwnedFrame>,
+    /// Tables that the last commit wrote: one of them may have to be merged before the next one is applied.
+    written: Vec<Arc<TableState>>,
+}
+
+impl Engine {
+    /// One round of applying what other nodes committed.
+    pub fn apply_round(&self) -> Result<Round> {
+        let done = Round { worked: false, left: false };
+        if !self.pipeline.is_following() || self.options.read_only {
+            return Ok(done);
+        }
+        let mut applying = self.applying.lock();
+        self.check_open()?;
+        let mut worked = false;
+        for _ in 0..ROUND_COMMITS {
+            if self.pipeline.visible() >= self.pipeline.stable() {
+                let path = self.files.path.display();
+                if self.pipeline.begin_serving(|| self.clock.set_standing(false)) {
+                    tracing::info!(%path, visible = self.pipeline.visible().0, "leads, and takes commits");
+                }
+                return Ok(Round { worked, left: false });
+            }
+            if self.applying_has_to_wait(&applying) {
+                self.wakeups.wake_merger();
+                return Ok(Round { worked, left: true });
+            }
+            worked |= self.apply_next(&mut applying)?;
+        }
+        Ok(Round { worked, left: true })
+    }
+
+    /// Whether memtables have to be merged first, as for a committer.
+    fn applying_has_to_wait(&self, applying: &Applying) -> bool {
+        self.memtables_have_to_be_merged()
+            || applying.written.iter().any(|table| self.has_too_many_memtables(table))
+    }
+
+    /// Applies the commit after `visible`. False if it is not in the log yet.
+    fn apply_next(&self, applying: &mut Applying) -> Result<bool> {
+        let frame = match applying.next.take() {
+            Some(frame) => frame,
+            None => {
+                let reader = match &mut applying.reader {
+                    Some(reader) => reader,
+                    none => none.insert(self.log.reader(self.pipeline.visible()).or_error()?),
+                };
+                let Some(frame) = reader.next().or_error()? else { return Ok(false) };
+                frame
+            }
+        };
+        let decoded = decode(&self.tables, &frame, self.options.inline_bytes_max, || self.reads.readers());
+        let Decoded { work, tables, ops } = match decoded {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                applying.next = Some(frame);
+                return Err(error);
+            }
+        };
+        let (csn, body_lsn) = (frame.header.csn, frame.body_lsn);
+        self.hooks.reached("commit of another node");
+        self.pipeline.follow(csn, || {
+            work.apply(csn, body_lsn);
+            // Before the commit is visible: no snapshot sees it at an earlier time.
+            self.clock.note_commit(frame.header.commit_time_ms);
+        });
+        self.growth.count_ops(ops);
+        self.counters.user_bytes.add(frame.body.len() as u64);
+        for table in &tables {
+            freeze_if_grown(table, &self.pipeline, self.memtable_bytes_max());
+        }
+        self.look_at_memtables();
+        self.wakeups.commit_numbered();
+        applying.written = tables;
+        Ok(true)
+    }
+}

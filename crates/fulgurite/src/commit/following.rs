@@ -1,0 +1,155 @@
+//! Commits that another node numbered: how they become visible here, and when this node may commit itself.
+//!
+//! The log of each opening begins as a follower's (`docs/replication.md`). While a node follows, one thread at a time applies the commits
+//! that are agreed and durable here, in the order of their numbers, and no committer is admitted.
+//!
+//! - INV-REP-6: while a node follows, `visible` is the last applied commit, and every memtable that is frozen ends at `visible`: both happen
+//!   under one lock. So no boundary of a merge or of a checkpoint lies above what is agreed, and neither waits for a quorum.
+//! - INV-REP-7: a leader admits no commit before all commits in its log are visible. Otherwise a commit would be validated without them, and
+//!   of two writes to one key the later one would not see the first.
+//!
+//! A node follows until it leads, and a node that led is opened again before it follows: so this ends once in an opening.
+
+use super::Pipeline;
+use crate::{Error, Result};
+use fulgurite_env::Env;
+use fulgurite_log::{CommitLog, Log, Role, Signal};
+use fulgurite_types::Csn;
+use fulgurite_types::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a checkpoint waits for a quorum.
+const QUORUM_WAIT: Duration = Duration::from_millis(200);
+
+/// How often it looks.
+const QUORUM_LOOK: Duration = Duration::from_micros(200);
+
+/// No leader is known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Whether a node follows.
+pub(super) struct Following {
+    is_on: AtomicBool,
+    /// Held over the apply of a commit and the raise of `visible`, or while a boundary is chosen.
+    applying: Mutex<()>,
+    /// The node that leads, as far as this one has heard.
+    leader: AtomicU64,
+    /// Wakes the thread that applies.
+    applier: Arc<Signal>,
+}
+
+impl Following {
+    pub fn new() -> Following {
+        Following {
+            is_on: AtomicBool::new(false),
+            applying: Mutex::new(()),
+            leader: AtomicU64::new(UNKNOWN),
+            applier: Arc::default(),
+        }
+    }
+}
+
+impl<L: CommitLog> Pipeline<L> {
+    /// Called before the database serves: commits come from another node.
+    pub fn begin_following(&self) {
+        self.following.is_on.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether commits come from another node.
+    #[inline]
+    pub fn is_following(&self) -> bool {
+        self.following.is_on.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the thread that applies commits.
+    pub fn applier(&self) -> &Arc<Signal> {
+        &self.following.applier
+    }
+
+    /// Another node leads.
+    pub fn note_leader(&self, node: u32) {
+        self.following.leader.store(node.into(), Ordering::Relaxed);
+    }
+
+    /// The error of a commit that another node has to make.
+    pub fn not_leader(&self) -> Error {
+        Error::NotLeader { leader: u32::try_from(self.following.leader.load(Ordering::Relaxed)).ok() }
+    }
+
+    /// Fails while commits come from another node.
+    #[inline]
+    pub(super) fn check_leads(&self) -> Result<()> {
+        if self.is_following() { Err(self.not_leader()) } else { Ok(()) }
+    }
+
+    /// Applies the commit after `visible`, which is agreed and durable here, and makes it visible.
+    pub fn follow(&self, csn: Csn, apply: impl FnOnce()) {
+        let quiet = self.quiet();
+        let applying = self.following.applying.lock();
+        assert_eq!(csn, self.visible().next(), "INV-REP-6: a commit is applied out of order");
+        apply();
+        self.numbers.synchronous.fetch_max(csn.0, Ordering::SeqCst);
+        self.visible.store(csn.0, Ordering::SeqCst);
+        drop(applying);
+        self.wake_waiters();
+        drop(quiet);
+    }
+}
+
+impl Pipeline<Log> {
+    /// Runs `work` with a CSN at which memtables may be frozen: commits up to there have their numbers, and those after it are not applied yet.
+    /// It has to be short, and must not call the log.
+    pub fn at_boundary<R>(&self, work: impl FnOnce(Csn) -> R) -> R {
+        if self.is_following() {
+            let _applying = self.following.applying.lock();
+            if self.is_following() {
+                return work(self.visible());
+            }
+        }
+        self.log.at_reserved(work)
+    }
+
+    /// Returns when the horizon has passed `csn`. In a replicated log it waits no longer than [`QUORUM_WAIT`] for a quorum: the caller holds
+    /// what others need.
+    pub fn wait_horizon_or_no_quorum(&self, csn: Csn, env: &dyn Env) -> Result<()> {
+        if self.log.role().is_none() {
+            return self.wait_horizon(csn);
+        }
+        if self.horizon() >= csn {
+            return Ok(());
+        }
+        self.log.flush_entries().map_err(|error| self.refused(error))?;
+        // Without threads of the log, no acknowledgement comes while this thread waits.
+        let limit = if self.log.options().background { QUORUM_WAIT } else { Duration::ZERO };
+        let clock = env.clock();
+        let begin_ns = clock.monotonic_ns();
+        loop {
+            let waited = Duration::from_nanos(clock.monotonic_ns().saturating_sub(begin_ns));
+            if self.horizon() >= csn {
+                return Ok(());
+            }
+            self.check_log()?;
+            if waited >= limit {
+                return Err(Error::NoQuorum { waited });
+            }
+            clock.sleep(QUORUM_LOOK);
+        }
+    }
+
+    /// Admits commits if this node leads and all commits in its log are visible (INV-REP-7). Returns whether it does.
+    pub fn begin_serving(&self, before: impl FnOnce()) -> bool {
+        if !self.is_following() {
+            return false;
+        }
+        let _applying = self.following.applying.lock();
+        // From here on the log has the commits of followers no more, and those of this node not yet.
+        let leads = matches!(self.log.role(), Some(Role::Leader { .. }));
+        if !leads || self.visible() != self.log.reserved_csn() {
+            return false;
+        }
+        before();
+        self.following.is_on.store(false, Ordering::SeqCst);
+        true
+    }
+}

@@ -1,0 +1,420 @@
+//! Replicas with their databases, on simulated disks and on one thread: what follows from leading, following, and opening again.
+
+use fulgurite::{Csn, Database, Error, Options};
+use fulgurite_env::Env;
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_replication::{NodeError, Replica};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn options() -> Options {
+    Options { background: false, ..Options::default() }
+}
+
+/// Three replicas, with their machines.
+struct Trio {
+    envs: Vec<Arc<SimEnv>>,
+    replicas: Vec<Replica>,
+    term: u64,
+}
+
+fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
+    Arc::clone(env) as Arc<dyn Env>
+}
+
+impl Trio {
+    fn new() -> Trio {
+        let envs: Vec<_> = (1..=3).map(SimEnv::new).collect();
+        let make = |(env, number): (&Arc<SimEnv>, u32)| {
+            Replica::create(shared(env), "/db", options(), number).unwrap()
+        };
+        let replicas = envs.iter().zip(1..).map(make).collect();
+        Trio { envs, replicas, term: 0 }
+    }
+
+    fn db(&self, number: u32) -> Database {
+        self.replicas[number as usize - 1].database()
+    }
+
+    fn replica(&self, number: u32) -> &Replica {
+        &self.replicas[number as usize - 1]
+    }
+
+    /// Appoints a leader, with the promises of these nodes.
+    fn appoint(&mut self, leader: u32, among: &[u32]) {
+        self.term += 1;
+        let promises: Vec<_> = among
+            .iter()
+            .map(|&number| self.replica(number).fence(self.term, Some(leader)).unwrap())
+            .collect();
+        self.replica(leader).appoint(self.term, &[1, 2, 3], &promises).unwrap();
+    }
+
+    /// The leader writes, sends all to these nodes, and hears them. Then all apply what they know to be agreed.
+    fn replicate(&self, leader: u32, to: &[u32]) {
+        for _ in 0..2 {
+            self.replica(leader).flush().unwrap();
+            for &number in to {
+                self.send(leader, number);
+            }
+        }
+        for &number in to.iter().chain(&[leader]) {
+            while self.db(number).maintain().unwrap() {}
+        }
+    }
+
+    fn send(&self, leader: u32, to: u32) {
+        let mut after = self.replica(to).positions().entries.last.index;
+        loop {
+            let message = self.replica(leader).append_after(after).unwrap().unwrap();
+            match self.replica(to).append(&message) {
+                Ok(appended) => {
+                    self.replica(leader).acknowledged(&appended).unwrap();
+                    if message.entries.is_empty() {
+                        return;
+                    }
+                    after = appended.matched.index;
+                }
+                Err(NodeError::Gap { last, .. }) => after = last.index,
+                Err(NodeError::Differs { begin_after, .. }) => after = begin_after,
+                Err(NodeError::MustReopen { up_to, .. }) => {
+                    self.replica(to).reopen(up_to).unwrap();
+                    after = self.replica(to).positions().entries.last.index;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn crash(&mut self, number: u32, kind: CrashKind) {
+        let at = number as usize - 1;
+        let env = self.envs[at].crash(kind, 7);
+        self.replicas[at] = Replica::open(shared(&env), "/db", options(), number).unwrap();
+        self.envs[at] = env;
+    }
+}
+
+/// Commits without waiting: on one thread no quorum comes meanwhile.
+fn put(db: &Database, key: &str, value: &str) -> fulgurite::Result<Csn> {
+    let table = db.open_table("t")?;
+    let mut txn = db.begin();
+    txn.put(&table, key, value)?;
+    Ok(txn.commit_deferred()?.csn())
+}
+
+fn get(db: &Database, key: &str) -> Option<String> {
+    let value = db.open_table("t").unwrap().get(key).unwrap()?;
+    Some(String::from_utf8(value.to_vec()).unwrap())
+}
+
+#[test]
+fn what_a_quorum_has_is_applied_everywhere() {
+    let mut trio = Trio::new();
+    assert!(matches!(put_first(&trio.db(1)), Err(Error::NotLeader { leader: None })));
+    trio.appoint(1, &[1, 2]);
+    trio.replicate(1, &[2, 3]);
+    make_table(&trio, &[2, 3]);
+    let csn = put(&trio.db(1), "k", "v").unwrap();
+    assert_eq!(get(&trio.db(1), "k"), None, "a read shows what no quorum has");
+    let ticket_is_open =
+        trio.db(1).visible_csn() == csn && trio.replica(1).positions().entries.agreed.csn < csn;
+    assert!(ticket_is_open);
+    trio.replica(1).flush().unwrap();
+    assert_eq!(get(&trio.db(1), "k"), None, "a read shows what one node has");
+    trio.replicate(1, &[3]);
+    for number in [1, 3] {
+        assert_eq!(get(&trio.db(number), "k").as_deref(), Some("v"), "node {number}");
+    }
+    assert_eq!(get(&trio.db(2), "k"), None);
+    trio.replicate(1, &[2]);
+    assert_eq!(get(&trio.db(2), "k").as_deref(), Some("v"));
+    let error = put(&trio.db(2), "k", "w").unwrap_err();
+    assert!(matches!(error, Error::NotLeader { leader: Some(1) }), "{error:?}");
+    assert!(error.to_string().contains("commit on node 1"), "{error}");
+}
+
+fn put_first(db: &Database) -> fulgurite::Result<()> {
+    db.create_table("t").map(|_| ())
+}
+
+/// Does something at the leader that waits for a quorum, which comes on this thread meanwhile.
+fn while_replicating<T: Send>(trio: &Trio, to: &[u32], work: impl FnOnce(Database) -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let db = trio.db(1);
+        let working = scope.spawn(move || work(db));
+        while !working.is_finished() {
+            trio.replicate(1, to);
+        }
+        trio.replicate(1, to);
+        working.join().unwrap()
+    })
+}
+
+fn make_table(trio: &Trio, to: &[u32]) {
+    while_replicating(trio, to, |db| db.create_table("t").map(|_| ()).unwrap());
+}
+
+fn led() -> Trio {
+    let mut trio = Trio::new();
+    trio.appoint(1, &[1, 2]);
+    trio.replicate(1, &[2, 3]);
+    make_table(&trio, &[2, 3]);
+    trio
+}
+
+#[test]
+fn followers_apply_definitions_deletes_and_range_deletes_beside_snapshots() {
+    let trio = led();
+    for n in 0..20 {
+        put(&trio.db(1), &format!("k{n:02}"), "v").unwrap();
+    }
+    trio.replicate(1, &[2, 3]);
+    let before = trio.db(2).snapshot();
+    let table = trio.db(1).open_table("t").unwrap();
+    let mut txn = trio.db(1).begin();
+    txn.delete_range(&table, "k05".."k15").unwrap();
+    txn.put(&table, "k07", "again").unwrap();
+    txn.delete(&table, "k19").unwrap();
+    let ticket = txn.commit_deferred().unwrap();
+    while_replicating(&trio, &[2, 3], |db| {
+        db.create_table("other").unwrap();
+        db.rename_table("other", "renamed").unwrap();
+        db.create_table("gone").unwrap();
+        db.drop_table("gone").unwrap();
+    });
+    assert!(ticket.try_wait().unwrap().is_ok());
+    for number in [1, 2, 3] {
+        let db = trio.db(number);
+        let names: Vec<_> = db.tables().unwrap().iter().map(|table| table.name()).collect();
+        assert_eq!(names, ["renamed", "t"], "node {number}");
+        assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), 10, "node {number}");
+        assert_eq!(get(&db, "k07").as_deref(), Some("again"));
+        db.checkpoint().unwrap();
+    }
+    let table = trio.db(2).open_table("t").unwrap();
+    assert_eq!(before.range(&table, ..).unwrap().count(), 20, "a snapshot changed");
+    drop(before);
+    for number in [1, 2, 3] {
+        let report = trio.db(number).check(|_| {}).unwrap();
+        assert!(report.problems.is_empty(), "{report:?}");
+    }
+}
+
+#[test]
+fn values_of_all_lengths_come_back_from_a_follower_that_crashed() {
+    let mut trio = led();
+    // Of a leaf, of the log, and as long as a frame takes.
+    let lens = [0, 1000, 1100, 20_000, 60_000];
+    for len in lens {
+        put(&trio.db(1), &format!("k{len}"), &"v".repeat(len)).unwrap();
+    }
+    trio.replicate(1, &[2, 3]);
+    trio.db(2).checkpoint().unwrap();
+    for number in [2, 3] {
+        for kind in [CrashKind::Kill, CrashKind::PowerCut] {
+            trio.crash(number, kind);
+            // The crash may have taken what it knew to be agreed.
+            trio.replicate(1, &[number]);
+            for len in lens {
+                assert_eq!(get(&trio.db(number), &format!("k{len}")).map(|value| value.len()), Some(len));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_deposed_leader_says_so_and_follows_once_it_is_opened_again() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "old").unwrap();
+    trio.replicate(1, &[2, 3]);
+    let table = trio.db(1).open_table("t").unwrap();
+    let mut begun = trio.db(1).begin();
+    assert!(begun.get(&table, "k").unwrap().is_some());
+    begun.put(&table, "k", "begun").unwrap();
+    let snapshot = trio.db(1).snapshot();
+    // One that was numbered and sent to no node, one that has no number.
+    let mut txn = trio.db(1).begin();
+    txn.put(&table, "k", "numbered").unwrap();
+    let numbered = txn.commit_deferred().unwrap();
+    trio.replica(1).flush().unwrap();
+    assert!(put(&trio.db(1), "other", "v").is_ok());
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[3]);
+    let after = trio.replica(2).positions().entries.last.index;
+    let message = trio.replica(2).append_after(after).unwrap().unwrap();
+    let error = trio.replica(1).append(&message).unwrap_err();
+    assert!(matches!(error, NodeError::MustReopen { node: 1, .. }), "{error}");
+    assert!(matches!(begun.commit().unwrap_err(), Error::NotLeader { .. }));
+    assert!(matches!(put(&trio.db(1), "k", "late").unwrap_err(), Error::NotLeader { .. }));
+    assert!(numbered.try_wait().is_none(), "it may be agreed yet");
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("old"));
+    assert_eq!(snapshot.get(&table, "k").unwrap().unwrap(), "old");
+    trio.replicate(2, &[1, 3]);
+    assert!(matches!(numbered.try_wait(), Some(Err(Error::OutcomeUnknown { .. }))));
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("old"));
+    put(&trio.db(2), "k", "new").unwrap();
+    trio.replicate(2, &[1, 3]);
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("new"));
+    assert_eq!(get(&trio.db(1), "other"), None);
+}
+
+#[test]
+fn a_new_leader_takes_no_commit_before_it_has_applied_what_may_conflict() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "1").unwrap();
+    trio.replica(1).flush().unwrap();
+    let after = trio.replica(2).positions().entries.last.index;
+    let message = trio.replica(1).append_after(after).unwrap().unwrap();
+    trio.replica(2).append(&message).unwrap();
+    // Node 2 has it, and knows only of what was agreed before.
+    trio.appoint(2, &[2, 3]);
+    while trio.db(2).maintain().unwrap() {}
+    assert!(matches!(put(&trio.db(2), "k", "2").unwrap_err(), Error::NotLeader { leader: Some(2) }));
+    trio.replicate(2, &[3]);
+    assert_eq!(get(&trio.db(2), "k").as_deref(), Some("1"));
+    put(&trio.db(2), "k", "2").unwrap();
+    trio.replicate(2, &[3]);
+    assert_eq!(get(&trio.db(3), "k").as_deref(), Some("2"));
+}
+
+#[test]
+fn a_follower_that_was_away_gets_what_checkpoints_cover() {
+    let mut trio = led();
+    for round in 0..3 {
+        for n in 0..200 {
+            put(&trio.db(1), &format!("k{n}"), &format!("{round}").repeat(500)).unwrap();
+        }
+        trio.replicate(1, &[2]);
+        for number in [1, 2] {
+            trio.db(number).checkpoint().unwrap();
+            trio.db(number).checkpoint().unwrap();
+            while trio.db(number).maintain().unwrap() {}
+        }
+        trio.crash(2, CrashKind::PowerCut);
+    }
+    // The one that leads now was opened since.
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[3]);
+    assert_eq!(get(&trio.db(3), "k199").unwrap(), "2".repeat(500));
+    assert_eq!(trio.db(3).open_table("t").unwrap().range(..).unwrap().count(), 200);
+}
+
+#[test]
+fn a_checkpoint_without_a_quorum_says_so_and_holds_nothing() {
+    let trio = led();
+    put(&trio.db(1), "k", "v").unwrap();
+    let error = trio.db(1).checkpoint().unwrap_err();
+    assert!(matches!(error, Error::NoQuorum { .. }), "{error:?}");
+    assert!(error.to_string().contains("no quorum of the cluster"), "{error}");
+    trio.replicate(1, &[3]);
+    trio.db(1).checkpoint().unwrap();
+}
+
+#[test]
+fn a_replica_that_closes_without_a_quorum_keeps_what_it_has() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replica(1).flush().unwrap();
+    let Trio { envs, replicas, .. } = &mut trio;
+    let last = replicas[0].positions().entries.last;
+    replicas.remove(0).close().unwrap();
+    replicas.insert(0, Replica::open(shared(&envs[0]), "/db", options(), 1).unwrap());
+    assert_eq!(trio.replica(1).positions().entries.last, last);
+    assert_eq!(get(&trio.db(1), "k"), None, "it shows what no quorum is known to have");
+    trio.appoint(1, &[1, 3]);
+    trio.replicate(1, &[3]);
+    assert_eq!(get(&trio.db(3), "k").as_deref(), Some("v"));
+}
+
+/// A key expires on a follower no sooner than it has applied what was committed before.
+#[test]
+fn keys_expire_on_followers_as_commits_come() {
+    let trio = led();
+    let table = trio.db(1).open_table("t").unwrap();
+    let mut txn = trio.db(1).begin();
+    let expiry = fulgurite::Expiry::After(Duration::from_secs(5));
+    txn.put_expiring(&table, "lease", "v", expiry).unwrap();
+    let lease = txn.commit_deferred().unwrap();
+    trio.replicate(1, &[2, 3]);
+    assert!(lease.try_wait().unwrap().is_ok());
+    trio.envs.iter().for_each(|env| env.advance(Duration::from_secs(6)));
+    assert_eq!(get(&trio.db(1), "lease"), None);
+    assert_eq!(get(&trio.db(2), "lease").as_deref(), Some("v"), "no commit came since");
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replicate(1, &[2, 3]);
+    assert_eq!(get(&trio.db(2), "lease"), None);
+}
+
+#[test]
+fn a_database_of_a_cluster_is_only_read_when_it_is_opened_alone() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replicate(1, &[2, 3]);
+    let Trio { envs, replicas, .. } = &mut trio;
+    replicas.remove(0).close().unwrap();
+    let open = |options| Database::open_with(shared(&envs[0]), "/db", options, |_| {});
+    let error = open(options()).unwrap_err();
+    assert!(
+        matches!(error, Error::Refused { .. }) && error.to_string().contains("one of a cluster"),
+        "{error}"
+    );
+    let db = open(Options { read_only: true, ..options() }).unwrap();
+    assert_eq!(get(&db, "k").as_deref(), Some("v"));
+    assert!(matches!(put(&db, "k", "w").unwrap_err(), Error::ReadOnly { .. }));
+    drop(db);
+    replicas.insert(0, Replica::open(shared(&envs[0]), "/db", options(), 1).unwrap());
+    trio.appoint(3, &[2, 3]);
+    trio.replicate(3, &[1, 2]);
+    put(&trio.db(3), "k", "w").unwrap();
+    trio.replicate(3, &[1, 2]);
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("w"));
+}
+
+#[test]
+fn a_node_is_made_once_and_not_of_a_directory_that_has_entries() {
+    let mut trio = led();
+    let Trio { envs, replicas, .. } = &mut trio;
+    replicas.remove(0).close().unwrap();
+    let again = Replica::create(shared(&envs[0]), "/db", options(), 1).unwrap_err();
+    assert!(matches!(again, NodeError::Used { node: 1, .. }), "{again}");
+    let other = Replica::open(shared(&envs[0]), "/db", options(), 2).unwrap_err();
+    assert!(matches!(other, NodeError::Term(_)), "{other}");
+    let env = SimEnv::new(9);
+    Replica::create(shared(&env), "/db", options(), 1).unwrap().close().unwrap();
+    let again = Replica::create(shared(&env), "/db", options(), 1).unwrap_err();
+    assert!(matches!(again, NodeError::Term(_)), "{again}");
+    let none = Replica::open(shared(&SimEnv::new(10)), "/db", options(), 1).unwrap_err();
+    assert!(matches!(none, NodeError::Database(Error::NotADatabase { .. })), "{none}");
+}
+
+#[test]
+fn a_read_behind_a_barrier_ends_where_the_term_is_over() {
+    let mut trio = led();
+    let node = trio.replica(1).node();
+    let first = node.begin_read().unwrap();
+    assert!(!node.holds(&first).unwrap(), "no node was asked");
+    assert_eq!(node.begin_read().unwrap().round, first.round, "one question serves both");
+    trio.send(1, 3);
+    assert!(node.holds(&first).unwrap());
+    assert!(trio.db(1).wait_applied(first.csn, Duration::ZERO).unwrap());
+    let second = node.begin_read().unwrap();
+    assert!(second.round > first.round && !node.holds(&second).unwrap(), "the question was sent before");
+    trio.appoint(2, &[2, 3]);
+    assert!(!node.holds(&second).unwrap());
+    trio.replicate(2, &[3]);
+    let message = trio.replica(2).append_after(0).unwrap().unwrap();
+    trio.replica(1).append(&message).unwrap_err();
+    assert!(matches!(node.holds(&second), Err(NodeError::NotLeading { node: 1 })));
+    let early = trio.replica(3).node().begin_read().unwrap_err();
+    assert!(matches!(early, NodeError::NotLeading { node: 3 }), "{early}");
+}
+
+#[test]
+fn a_client_waits_at_a_follower_for_its_own_commit() {
+    let trio = led();
+    let csn = put(&trio.db(1), "k", "v").unwrap();
+    assert!(!trio.db(2).wait_applied(csn, Duration::from_millis(3)).unwrap());
+    trio.replicate(1, &[2]);
+    assert!(trio.db(2).wait_applied(csn, Duration::ZERO).unwrap());
+    assert_eq!(get(&trio.db(2), "k").as_deref(), Some("v"));
+}

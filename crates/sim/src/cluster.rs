@@ -1,0 +1,321 @@
+//! The cluster: its steps, and what is checked after them.
+
+use crate::checkers::{Checkers, check_equal};
+use crate::client::Transaction;
+use crate::machine::Machine;
+use crate::network::Network;
+use crate::random::Random;
+use fulgurite::{Error, ErrorKind};
+use fulgurite_env::sim::{CrashKind, Loss};
+use fulgurite_log::LogError;
+use fulgurite_replication::{Fenced, NodeError, Replica};
+use fulgurite_types::Csn;
+use std::collections::BTreeMap;
+
+/// A rule that the harness breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// None.
+    None,
+    /// A follower acknowledges what it does not have on disk.
+    AcknowledgesBeforeTheSync,
+    /// A node is appointed that does not have all that may be agreed.
+    AppointsOneBehind,
+    /// A node forgets its term.
+    ForgetsTheTerm,
+    /// A follower takes what it has durably for agreed, and applies it.
+    TakesDurableForAgreed,
+    /// A leader does not ask whether its term still holds before it reads.
+    ReadsWithoutBarrier,
+}
+
+impl Canary {
+    pub(crate) fn reads_without_barrier(self) -> bool {
+        self == Canary::ReadsWithoutBarrier
+    }
+}
+
+/// What happened in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Commits that were acknowledged to clients.
+    pub acknowledged: usize,
+    /// Leaders that were appointed.
+    pub leaders: usize,
+    /// Reads that were checked.
+    pub reads: usize,
+    /// Openings after the first.
+    pub restarts: u64,
+    /// Checkpoints that were written.
+    pub checkpoints: u64,
+    /// A checksum over all that happened.
+    pub trace: u64,
+}
+
+pub(crate) struct Cluster {
+    pub seed: u64,
+    pub random: Random,
+    pub canary: Canary,
+    pub machines: Vec<Machine>,
+    pub network: Network,
+    pub term: u64,
+    pub next_id: u64,
+    /// All that got a number, by their ids.
+    pub transactions: BTreeMap<u64, Transaction>,
+    pub checkers: Checkers,
+    /// Whether steps are taken in the middle of another.
+    pub depth: u32,
+    heals: bool,
+    restarts: u64,
+    checkpoints: u64,
+    trace: u64,
+}
+
+/// Takes a cluster of so many nodes through a life, heals it, and checks it.
+///
+/// # Panics
+/// If a rule is broken.
+pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
+    let mut cluster = Cluster {
+        seed,
+        random: Random::new(seed),
+        canary,
+        machines: (1..=nodes).map(|number| Machine::new(number, seed)).collect(),
+        network: Network::default(),
+        term: 0,
+        next_id: 1,
+        transactions: BTreeMap::new(),
+        checkers: Checkers::default(),
+        depth: 0,
+        heals: false,
+        restarts: 0,
+        checkpoints: 0,
+        trace: 0,
+    };
+    (0..steps).for_each(|_| cluster.step());
+    cluster.heal()
+}
+
+impl Cluster {
+    pub fn trace(&mut self, what: u64) {
+        self.trace = (self.trace.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    pub fn any(&mut self) -> usize {
+        self.random.below(self.machines.len() as u64) as usize
+    }
+
+    fn leaders(&self) -> Vec<usize> {
+        let leads = |machine: &Machine| machine.replica.node().leads().is_some();
+        (0..self.machines.len()).filter(|at| leads(&self.machines[*at])).collect()
+    }
+
+    /// A leader, if any node takes itself for one.
+    pub fn leader(&mut self) -> Option<usize> {
+        let leaders = self.leaders();
+        let nth = self.random.below(leaders.len().max(1) as u64) as usize;
+        leaders.get(nth).copied()
+    }
+
+    pub fn newest_acknowledged(&self) -> Csn {
+        self.checkers.acknowledged.newest()
+    }
+
+    pub fn restart(&mut self, at: usize, kind: CrashKind, up_to: Option<u64>) {
+        // What was acknowledged on the way is.
+        self.acknowledge(at);
+        self.restarts += 1;
+        let again = self.random.one_in(4).then(|| 1 + self.random.below(60));
+        self.machines[at].restart(kind, self.seed + self.restarts, up_to, again);
+        self.check(at);
+    }
+
+    /// Does something on a replica. Now and then its machine crashes in the middle: then there is no outcome.
+    pub fn on<T>(
+        &mut self,
+        at: usize,
+        what: impl FnOnce(&Replica) -> Result<T, NodeError>,
+    ) -> Option<Result<T, NodeError>> {
+        let crash = (!self.heals && self.random.one_in(80)).then(|| 1 + self.random.below(8));
+        let Machine { env, replica, .. } = &self.machines[at];
+        if let Some(nth) = crash {
+            env.faults().crash_at(env.faults().op_count() + nth);
+        }
+        let outcome = what(replica);
+        if env.faults().has_crashed() {
+            self.restart(at, CrashKind::PowerCut, None);
+            return None;
+        }
+        env.faults().crash_at(u64::MAX);
+        Some(outcome)
+    }
+
+    /// A call failed. After a failure of the disk the machine is started again; anything else is a fault of the program.
+    pub fn failed(&mut self, at: usize, error: &NodeError) {
+        let is_of_disk = match error {
+            NodeError::Database(Error::NoQuorum { .. } | Error::NotLeader { .. } | Error::Conflict(_)) => {
+                return;
+            }
+            NodeError::Database(error) => {
+                matches!(error.kind(), ErrorKind::Reopen | ErrorKind::Environment | ErrorKind::Space)
+            }
+            NodeError::Log(LogError::NotLeader) => return,
+            NodeError::Log(LogError::Poisoned(_) | LogError::Io { .. } | LogError::Closed) => true,
+            NodeError::Term(_) => true,
+            _ => false,
+        };
+        assert!(is_of_disk, "seed {}: node {}: {error}", self.seed, at + 1);
+        self.restart(at, CrashKind::Kill, None);
+    }
+
+    pub fn step(&mut self) {
+        for machine in &self.machines {
+            machine.env.advance(machine.drift);
+        }
+        // Operators look for a leader, and replace one that they do not reach.
+        let has_leader = self.leaders().into_iter().any(|at| self.network.reaches(at));
+        if self.depth == 0 && !has_leader && self.random.one_in(12) {
+            return self.change_leader();
+        }
+        match self.random.below(80) {
+            0..8 => self.commit(),
+            8..14 => self.flush(),
+            14..30 => self.send(),
+            30..58 => self.deliver(),
+            58 if self.depth == 0 && self.random.one_in(2) => self.change_leader(),
+            59 => self.read(),
+            60..62 | 70..73 => self.begin_read(),
+            62 if self.random.one_in(3) => {
+                let (at, power_cut) = (self.any(), self.random.one_in(2));
+                self.restart(at, if power_cut { CrashKind::PowerCut } else { CrashKind::Kill }, None);
+            }
+            63 => self.checkpoint(),
+            64 => self.change_links(),
+            65 if self.random.one_in(4) => self.break_disk(),
+            _ => {
+                let at = self.any();
+                self.maintain(at);
+                self.end_reads(at);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(at) = self.leader() else { return };
+        if let Some(Err(error)) = self.on(at, Replica::flush) {
+            self.failed(at, &error);
+        }
+        self.check(at);
+    }
+
+    /// What the threads of a database do.
+    fn maintain(&mut self, at: usize) {
+        for _ in 0..4 {
+            match self.on(at, |replica| Ok(replica.database().maintain()?)) {
+                Some(Ok(true)) => {}
+                Some(Err(error)) => return self.failed(at, &error),
+                _ => break,
+            }
+        }
+        self.check(at);
+    }
+
+    fn checkpoint(&mut self) {
+        let at = self.any();
+        match self.on(at, |replica| Ok(replica.database().checkpoint()?)) {
+            Some(Ok(report)) => {
+                self.checkpoints += 1;
+                self.trace(report.covered.0);
+            }
+            Some(Err(error)) => self.failed(at, &error),
+            None => {}
+        }
+        self.check(at);
+    }
+
+    /// One of the next writes or syncs of a node fails.
+    fn break_disk(&mut self) {
+        let (at, is_write, nth) = (self.any(), self.random.one_in(2), 1 + self.random.below(6));
+        let faults = self.machines[at].env.faults();
+        if is_write {
+            faults.fail_write(faults.write_count() + nth);
+        } else {
+            faults.fail_sync(faults.sync_count() + nth, Loss::Some);
+        }
+    }
+
+    /// What a node has for agreed is what all others have.
+    pub fn check(&mut self, at: usize) {
+        let machine = &self.machines[at];
+        let (replica, node) = (&machine.replica, machine.replica.number());
+        let log = replica.node().log().clone();
+        log.watermarks().validate();
+        let positions = replica.positions();
+        let (mut checked, agreed) = (machine.checked, positions.entries.agreed.index);
+        let seed = self.seed;
+        assert!(
+            positions.applied <= log.reserved_csn(),
+            "seed {seed}: node {node} applied what it does not have"
+        );
+        if agreed > checked
+            && let Ok(mut reader) = log.entries(checked)
+        {
+            while checked < agreed {
+                let entry = reader.next().expect("it can be read").expect("it has what is agreed");
+                // The first ones may have been freed.
+                if self.checkers.agreed.check(seed, node, &entry, &self.machines) {
+                    self.checkers.order.agreed(seed, &entry, &self.transactions);
+                }
+                checked = entry.id.index;
+            }
+        }
+        self.machines[at].checked = agreed;
+        self.trace(agreed);
+        self.acknowledge(at);
+    }
+
+    /// All nodes can talk to each other again: all end with the same rows, and what was acknowledged is in them.
+    fn heal(mut self) -> Summary {
+        self.network.clear();
+        // Above all terms, also if some nodes forgot theirs.
+        self.term += 100;
+        let (term, members) = (self.term, self.members());
+        (0..self.machines.len()).for_each(|at| self.restart(at, CrashKind::PowerCut, None));
+        self.heals = true;
+        let fence = |term, nominee| -> Vec<Fenced> {
+            let fenced = self.machines.iter().map(|machine| machine.replica.fence(term, nominee));
+            fenced.map(|fenced| fenced.expect("nothing fails any more")).collect()
+        };
+        let seen = fence(term, None);
+        let best = seen.iter().max_by_key(|fenced| fenced.last).expect("there are nodes").node;
+        let fenced = fence(term + 1, Some(best));
+        let leader = best as usize - 1;
+        let replica = &self.machines[leader].replica;
+        replica.appoint(term + 1, &members, &fenced).expect("all allow it");
+        replica.flush().expect("nothing fails any more");
+        for round in 0.. {
+            assert!(round < 200, "seed {}: it does not end", self.seed);
+            for to in (0..self.machines.len()).filter(|to| *to != leader) {
+                self.send_to(leader, to);
+                self.deliver_all();
+            }
+            let last = self.machines[leader].last();
+            for at in 0..self.machines.len() {
+                self.maintain(at);
+            }
+            let is_done = |machine: &Machine| {
+                let at = machine.replica.positions();
+                at.entries.agreed.index == last && at.applied == at.entries.agreed.csn
+            };
+            if self.machines.iter().all(is_done) && self.checkers.agreed.last() == last {
+                break;
+            }
+        }
+        let Checkers { acknowledged, order, leaders, reads, .. } = &self.checkers;
+        acknowledged.check(self.seed, order);
+        check_equal(self.seed, &self.machines, order);
+        let (acknowledged, leaders, reads) = (acknowledged.count(), leaders.count(), reads.count());
+        let (restarts, checkpoints, trace) = (self.restarts, self.checkpoints, self.trace);
+        Summary { acknowledged, leaders, reads, restarts, checkpoints, trace }
+    }
+}

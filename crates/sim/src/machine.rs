@@ -1,0 +1,111 @@
+//! A machine: a disk, a clock, and a replica.
+
+use crate::client::{TABLE, Transaction};
+use fulgurite::{Database, Options, ResearchOptions};
+use fulgurite_env::Env;
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_log::Entry;
+use fulgurite_replication::{NodeError, ReadBarrier, Replica};
+use fulgurite_types::Csn;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATH: &str = "/db";
+
+/// A read that waits for a majority.
+pub(crate) struct Read {
+    pub barrier: ReadBarrier,
+    /// The newest commit that was acknowledged to any client before the read began.
+    pub acknowledged: Csn,
+}
+
+pub(crate) struct Machine {
+    pub env: Arc<SimEnv>,
+    pub replica: Replica,
+    /// Transactions of this life that have no outcome yet.
+    pub waiting: Vec<Transaction>,
+    pub reads: Vec<Read>,
+    /// Up to this index its agreed entries are checked.
+    pub checked: u64,
+    /// The index after which each other node gets entries next.
+    pub next: BTreeMap<u32, u64>,
+    /// By how much its clock advances with each step.
+    pub drift: Duration,
+}
+
+fn options(evicts: bool) -> Options {
+    Options {
+        background: false,
+        log_buffer_bytes: 1 << 20,
+        checkpoint_log_bytes: 1 << 20,
+        memtable_bytes_max: Some(64 << 10),
+        research: ResearchOptions { evict_everything: evicts, ..Default::default() },
+        ..Options::default()
+    }
+}
+
+fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
+    Arc::clone(env) as Arc<dyn Env>
+}
+
+impl Machine {
+    /// A machine whose database has a table: history from before the cluster.
+    pub fn new(number: u32, seed: u64) -> Machine {
+        let env = SimEnv::new(seed * 31 + u64::from(number));
+        let db = Database::open_with(shared(&env), PATH, options(false), |_| {}).expect("a new disk");
+        db.create_table(TABLE).expect("a new database");
+        db.close().expect("nothing fails");
+        let replica =
+            Replica::create(shared(&env), PATH, options(evicts(number)), number).expect("a new node");
+        Machine::with(env, replica)
+    }
+
+    fn with(env: Arc<SimEnv>, replica: Replica) -> Machine {
+        let drift = Duration::from_micros(u64::from(replica.number()) * 700);
+        let (waiting, reads, checked, next) = (Vec::new(), Vec::new(), 0, BTreeMap::new());
+        Machine { env, replica, waiting, reads, checked, next, drift }
+    }
+
+    /// Crashes, and starts again. It crashes again at operation `again` of the opening, if that has so many.
+    pub fn restart(&mut self, kind: CrashKind, seed: u64, up_to: Option<u64>, again: Option<u64>) {
+        let (env, number) = (self.env.crash(kind, seed), self.replica.number());
+        self.env.faults().crash_now();
+        if let Some(nth) = again {
+            env.faults().crash_at(env.faults().op_count() + nth);
+        }
+        let opened = Replica::open_cut(shared(&env), PATH, options(evicts(number)), number, up_to);
+        if env.faults().has_crashed() {
+            self.env = env;
+            return self.restart(CrashKind::PowerCut, seed + 1, up_to, None);
+        }
+        env.faults().crash_at(u64::MAX);
+        *self =
+            Machine::with(env, opened.unwrap_or_else(|error| panic!("node {number} does not open: {error}")));
+    }
+
+    /// Opens the replica again without a crash of the machine.
+    pub fn reopen(&mut self, up_to: Option<u64>) -> Result<(), NodeError> {
+        self.reads.clear();
+        self.next.clear();
+        self.checked = 0;
+        self.replica.reopen(up_to)
+    }
+
+    /// Whether it has an entry durably.
+    pub fn has(&self, entry: &Entry) -> bool {
+        let at = self.replica.positions().entries;
+        let index = entry.id.index;
+        let pending = || self.replica.node().log().pending_entry(index);
+        at.durable.index >= index && (at.agreed.index >= index || pending() == Some(entry.id))
+    }
+
+    pub fn last(&self) -> u64 {
+        self.replica.positions().entries.last.index
+    }
+}
+
+/// Whether a node evicts all that can be evicted.
+fn evicts(number: u32) -> bool {
+    number.is_multiple_of(2)
+}

@@ -1,0 +1,96 @@
+//! Operators: they fence nodes, and appoint leaders.
+
+use crate::cluster::{Canary, Cluster};
+use fulgurite_env::sim::CrashKind;
+use fulgurite_replication::{Fenced, NodeError, TERM_FILE_NAME};
+use std::path::Path;
+
+impl Cluster {
+    /// Fences some nodes in a new term for a nominee, with other things happening in between. The reply of one may be lost.
+    fn fence_some(&mut self, term: u64, nominee: Option<u32>) -> Vec<Fenced> {
+        let mut fenced: Vec<Fenced> = Vec::new();
+        for at in 0..self.machines.len() {
+            if self.random.one_in(5) || !self.network.reaches(at) {
+                continue;
+            }
+            let path = Path::new("/db").join(TERM_FILE_NAME);
+            let before = self.machines[at].env.read_raw(&path).expect("each node has one");
+            let mut said = self.on(at, |replica| replica.fence(term, nominee));
+            if let Some(Err(NodeError::MustReopen { up_to, .. })) = said {
+                self.reopen(at, up_to);
+                said = self.on(at, |replica| replica.fence(term, nominee));
+            }
+            match said {
+                None | Some(Err(NodeError::StaleTerm { .. })) => continue,
+                Some(Ok(said)) => fenced.push(said),
+                Some(Err(error)) => {
+                    self.failed(at, &error);
+                    continue;
+                }
+            }
+            if self.canary == Canary::ForgetsTheTerm && self.random.one_in(2) {
+                self.machines[at].env.write_raw(&path, &before).expect("it is there");
+                self.restart(at, CrashKind::Kill, None);
+            }
+            if self.depth == 0 && self.random.one_in(4) {
+                self.depth += 1;
+                (0..self.random.below(12)).for_each(|_| self.step());
+                self.depth -= 1;
+            }
+        }
+        if self.random.one_in(4) {
+            fenced.pop();
+        }
+        fenced
+    }
+
+    /// Learns which node has the highest last entry, fences some for that one, and appoints it, if they allow it.
+    pub fn change_leader(&mut self) {
+        self.term += 2;
+        let term = self.term;
+        let seen = self.fence_some(term - 1, None);
+        let by_last = |fenced: &&Fenced| fenced.last;
+        let best = match self.canary {
+            Canary::AppointsOneBehind => seen.iter().min_by_key(by_last),
+            _ => seen.iter().max_by_key(by_last),
+        };
+        let Some(best) = best.map(|fenced| fenced.node) else { return };
+        let mut nominees = vec![best];
+        if self.random.one_in(3) {
+            // Another operator wants another one in the same term.
+            nominees.push(1 + self.any() as u32);
+        }
+        for nominee in nominees {
+            let mut fenced = self.fence_some(term, Some(nominee));
+            if self.canary == Canary::AppointsOneBehind {
+                fenced.iter_mut().for_each(|fenced| fenced.last = Default::default());
+            }
+            self.appoint(term, nominee, &fenced);
+            // A promise for one is none for another.
+            let other = 1 + self.any() as u32;
+            if other != nominee {
+                self.appoint(term, other, &fenced);
+            }
+        }
+    }
+
+    fn appoint(&mut self, term: u64, nominee: u32, fenced: &[Fenced]) {
+        let (at, members) = (nominee as usize - 1, self.members());
+        if !self.network.reaches(at) {
+            return;
+        }
+        match self.on(at, |replica| replica.appoint(term, &members, fenced)) {
+            None => {}
+            Some(Ok(())) => self.checkers.leaders.appointed(self.seed, term, nominee),
+            Some(Err(NodeError::NoMajority { fenced: count, .. })) => assert!(2 * count <= members.len()),
+            Some(Err(
+                NodeError::StaleTerm { .. } | NodeError::Behind { .. } | NodeError::MustReopen { .. },
+            )) => {}
+            Some(Err(error)) => self.failed(at, &error),
+        }
+    }
+
+    pub fn members(&self) -> Vec<u32> {
+        (1..=self.machines.len() as u32).collect()
+    }
+}

@@ -1,0 +1,77 @@
+//! Clusters of databases from seeds. `FULGURITE_SIM_SEEDS` sets how many.
+
+use fulgurite_sim::{Canary, run};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const STEPS: u32 = 600;
+
+fn nodes(seed: u64) -> u32 {
+    if seed.is_multiple_of(3) { 5 } else { 3 }
+}
+
+#[test]
+fn clusters_keep_what_was_acknowledged() {
+    let seeds = std::env::var("FULGURITE_SIM_SEEDS").map_or(40, |seeds| seeds.parse().unwrap());
+    let first = std::env::var("FULGURITE_SIM_FIRST").map_or(0, |first| first.parse().unwrap());
+    let (mut acknowledged, mut leaders, mut reads, mut restarts, mut checkpoints) = (0, 0, 0, 0, 0);
+    for seed in first..first + seeds {
+        let summary = run(seed, nodes(seed), Canary::None, STEPS);
+        acknowledged += summary.acknowledged;
+        leaders += summary.leaders;
+        reads += summary.reads;
+        restarts += summary.restarts;
+        checkpoints += summary.checkpoints;
+    }
+    println!(
+        "{seeds} seeds: {acknowledged} commits were acknowledged, {leaders} leaders appointed, {reads} reads checked, \
+         {restarts} restarts, {checkpoints} checkpoints"
+    );
+    let each = |count: usize| count as u64 > seeds;
+    assert!(each(acknowledged) && each(leaders) && each(reads) && checkpoints > seeds, "the runs do nothing");
+}
+
+/// One seed is one run.
+#[test]
+fn a_seed_repeats() {
+    for seed in 0..4 {
+        assert_eq!(run(seed, nodes(seed), Canary::None, STEPS), run(seed, nodes(seed), Canary::None, STEPS));
+    }
+}
+
+/// The checks that may catch a canary.
+fn caught_by(canary: Canary) -> &'static [&'static str] {
+    match canary {
+        Canary::None => &[],
+        Canary::AcknowledgesBeforeTheSync => &["no majority has"],
+        Canary::AppointsOneBehind => {
+            &["another entry than was agreed", "is lost", "INV-REP-3", "read key", "began after"]
+        }
+        Canary::ForgetsTheTerm => &["two nodes lead"],
+        Canary::TakesDurableForAgreed => &["no majority has", "another entry than was agreed"],
+        Canary::ReadsWithoutBarrier => &["was acknowledged"],
+    }
+}
+
+#[test]
+fn broken_rules_are_caught() {
+    let canaries = [
+        Canary::AcknowledgesBeforeTheSync,
+        Canary::AppointsOneBehind,
+        Canary::ForgetsTheTerm,
+        Canary::TakesDurableForAgreed,
+        Canary::ReadsWithoutBarrier,
+    ];
+    for canary in canaries {
+        let is_caught = |seed| match catch_unwind(AssertUnwindSafe(|| run(seed, 3, canary, STEPS))) {
+            Ok(_) => false,
+            Err(panic) => {
+                let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+                assert!(caught_by(canary).iter().any(|why| message.contains(why)), "{canary:?}: {message}");
+                true
+            }
+        };
+        let caught = (0..400).find(|seed| is_caught(*seed));
+        println!("{canary:?} is caught with seed {caught:?}");
+        assert!(caught.is_some(), "{canary:?} was not caught");
+    }
+}
