@@ -40,7 +40,7 @@ impl Engine {
         for _ in 0..ROUND_COMMITS {
             if self.pipeline.visible() >= self.pipeline.stable() {
                 let path = self.files.path.display();
-                if self.pipeline.begin_serving(|| self.clock.set_standing(false)) {
+                if self.pipeline.begin_serving(|| self.clock.go_on()) {
                     tracing::info!(%path, visible = self.pipeline.visible().0, "leads, and takes commits");
                 }
                 return Ok(Round { worked, left: false });
@@ -49,9 +49,18 @@ impl Engine {
                 self.wakeups.wake_merger();
                 return Ok(Round { worked, left: true });
             }
-            worked |= self.apply_next(&mut applying)?;
+            if !self.apply_next(&mut applying)? {
+                return Ok(Round { worked, left: true });
+            }
+            worked = true;
         }
         Ok(Round { worked, left: true })
+    }
+
+    /// Whether there is something to apply, or commits may be admitted now.
+    pub fn has_to_apply(&self) -> bool {
+        self.pipeline.is_following()
+            && (self.pipeline.visible() < self.pipeline.stable() || self.pipeline.may_serve())
     }
 
     /// Whether memtables have to be merged first, as for a committer.

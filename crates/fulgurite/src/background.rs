@@ -42,6 +42,8 @@ struct Worker {
     name: &'static str,
     signal: fn(&Engine) -> &Signal,
     round: fn(&Engine) -> Result<Round>,
+    /// Whether it has work that no activity tells.
+    has_work: fn(&Engine) -> bool,
     /// How long it rests at most.
     rest: fn(&Engine) -> Option<Duration>,
     /// Why nothing goes on once it has panicked.
@@ -53,6 +55,7 @@ static APPLIER: Worker = Worker {
     name: "fulgurite-apply",
     signal: |engine| engine.pipeline.applier(),
     round: Engine::apply_round,
+    has_work: Engine::has_to_apply,
     rest: |_| None,
     panicked: "the thread that applies commits of other nodes panicked",
 };
@@ -62,6 +65,7 @@ static WORKERS: [Worker; 3] = [
         name: "fulgurite-merge",
         signal: |engine| &engine.wakeups.merger,
         round: Engine::merge_round,
+        has_work: |_| false,
         rest: |_| None,
         panicked: "the merger panicked",
     },
@@ -69,6 +73,7 @@ static WORKERS: [Worker; 3] = [
         name: "fulgurite-check",
         signal: |engine| &engine.wakeups.checkpointer,
         round: Engine::checkpoint_round,
+        has_work: |_| false,
         rest: Engine::rest_before_purge,
         panicked: "the checkpointer panicked",
     },
@@ -76,6 +81,7 @@ static WORKERS: [Worker; 3] = [
         name: "fulgurite-evict",
         signal: |engine| &engine.wakeups.evictor,
         round: Engine::evict_round,
+        has_work: |_| false,
         rest: |_| None,
         panicked: "the thread that evicts nodes panicked",
     },
@@ -194,6 +200,7 @@ fn run(engine: &Engine, worker: &'static Worker) {
         };
         (worker.signal)(engine).sleep(|| match sleep {
             _ if stopped() => Sleep::No,
+            Sleep::Rest | Sleep::RestFor(_) if (worker.has_work)(engine) => Sleep::No,
             // Commits arrive: nap, so that they need not wake the thread each time.
             Sleep::Rest | Sleep::RestFor(_) if activity() != seen => Sleep::Nap(TICK),
             sleep => sleep,

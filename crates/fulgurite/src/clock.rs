@@ -235,6 +235,8 @@ pub(crate) struct Clock {
     followed_until_ms: AtomicU64,
     /// Whether it stands at the newest commit: another node commits.
     stands: AtomicBool,
+    /// When that happened.
+    commit_ms: AtomicU64,
     judge: Mutex<Judge>,
 }
 
@@ -246,25 +248,38 @@ impl Clock {
             newest_ms: AtomicU64::new(left_ms),
             followed_until_ms: AtomicU64::new(0),
             stands: AtomicBool::new(false),
+            commit_ms: AtomicU64::new(0),
             judge: Mutex::new(judge),
         }
     }
 
     /// While another node commits, the time is that of the newest commit which is applied here: so no snapshot sees that a key has
-    /// expired before it sees the commits that happened before that (INV-TIME-3), of whose deadlines this node does not know. `stands` false:
-    /// this node commits.
-    pub fn set_standing(&self, stands: bool) {
-        self.stands.store(stands, Ordering::SeqCst);
+    /// expired before it sees the commits that happened before that (INV-TIME-3), of whose deadlines this node does not know. It begins with
+    /// the time of the newest replayed commit: what this node's clock had shown before, as a leader, may be later than what others commit at.
+    pub fn stand_at(&self, commit_ms: u64) {
+        self.commit_ms.store(commit_ms, Ordering::SeqCst);
+        self.stands.store(true, Ordering::SeqCst);
+    }
+
+    /// This node commits from now on.
+    pub fn go_on(&self) {
+        self.newest_ms.fetch_max(self.commit_ms.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.stands.store(false, Ordering::SeqCst);
     }
 
     /// A commit of another node happened at this time. Called before the commit is visible.
     pub fn note_commit(&self, time_ms: u64) {
-        self.newest_ms.fetch_max(time_ms, Ordering::SeqCst);
+        self.commit_ms.fetch_max(time_ms, Ordering::SeqCst);
     }
 
     /// The newest time that was returned to a reader.
     pub fn newest_ms(&self) -> u64 {
         self.newest_ms.load(Ordering::Acquire)
+    }
+
+    /// The newest time that it has shown, now `now_ms`, for the superblock: it may stand at an older one.
+    pub fn shown_ms(&self, now_ms: u64) -> u64 {
+        self.newest_ms().max(now_ms)
     }
 
     /// The jump that is not confirmed, for the superblock.
@@ -277,7 +292,7 @@ impl Clock {
     #[inline]
     pub fn now_ms(&self, machine: &dyn env::Clock) -> u64 {
         if self.stands.load(Ordering::SeqCst) {
-            return self.newest_ms.load(Ordering::SeqCst);
+            return self.commit_ms.load(Ordering::SeqCst);
         }
         let wall_ms = machine.wall_ms();
         let newest_ms = self.newest_ms.load(Ordering::SeqCst);

@@ -117,6 +117,24 @@ impl Database {
         Ok(Database { engine: Handle::new(engine)? })
     }
 
+    /// This node leads, and the others are these.
+    #[doc(hidden)]
+    pub fn set_others(&self, nodes: &[u32]) {
+        self.engine.pipeline.set_others(nodes);
+    }
+
+    /// Another node has all commits up to this one durably.
+    #[doc(hidden)]
+    pub fn note_other(&self, node: u32, csn: Csn) {
+        self.engine.pipeline.note_other(node, csn);
+    }
+
+    /// At a leader the other nodes, and the newest commit that each is known to have durably.
+    #[doc(hidden)]
+    pub fn others(&self) -> Vec<(u32, Csn)> {
+        self.engine.pipeline.others()
+    }
+
     /// Another node leads, or this one: errors name it.
     #[doc(hidden)]
     pub fn note_leader(&self, node: u32) {

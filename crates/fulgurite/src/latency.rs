@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::options::Acks;
 use fulgurite_env::Env;
 use fulgurite_log::Durability;
 use fulgurite_types::Csn;
@@ -83,7 +84,15 @@ pub struct Latencies {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub level: Durability,
+    pub acks: Acks,
     pub started_ns: u64,
+}
+
+impl Timed {
+    /// Whether the commit is acknowledged once it is stable; else once it may be lost.
+    pub fn waits(self) -> bool {
+        self.level.waits() && self.acks != Acks::Local
+    }
 }
 
 /// How long commits waited for background work since the database was opened: those that waited. They are slowed
@@ -194,7 +203,12 @@ impl Stopwatch {
 
     /// Starts timing a commit.
     pub fn start(&self, level: Durability) -> Timed {
-        Timed { level, started_ns: self.now_ns() }
+        Timed { level, acks: Acks::Quorum, started_ns: self.now_ns() }
+    }
+
+    /// Sleeps, by the same clock.
+    pub fn sleep(&self, duration: Duration) {
+        self.env.clock().sleep(duration);
     }
 
     pub fn now_ns(&self) -> u64 {

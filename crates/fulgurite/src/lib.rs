@@ -174,7 +174,7 @@ pub use crate::expiry::Expiry;
 pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency, Waits};
 pub use crate::memtable_reads::{InMemtables, MemtableFilter, MemtableRead};
-pub use crate::options::{Isolation, Options, ResearchOptions};
+pub use crate::options::{Acks, Isolation, Options, ResearchOptions};
 pub use crate::program_memory::ProgramMemory;
 pub use crate::progress::{MaintenanceError, WorkTimes};
 pub use crate::recovery::RecoveryProgress;

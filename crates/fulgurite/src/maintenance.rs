@@ -265,6 +265,10 @@ impl Engine {
                 self.merge_table(table)?;
             }
             self.check_pause()?;
+            if self.pipeline.lacks_quorum_since(start_ns) {
+                let waited_ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
+                return Err(Error::NoQuorum { waited: Duration::from_nanos(waited_ns) });
+            }
             self.wakeups.wake_merger();
             self.merger.wait_if(|| self.has_too_many_memtables(table));
         }

@@ -380,6 +380,34 @@ pub(crate) fn no_barrier_refusal(
     ))
 }
 
+/// How many replicas of a cluster have a commit when it is acknowledged; on a single node all of these are the same. Each replica that counts
+/// has it durably. (The three are those of Berkeley DB Java Edition.)
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::Acks;
+///
+/// let orders = db.table("orders")?;
+/// let mut txn = db.begin();
+/// txn.put(&orders, "17", "paid")?;
+/// txn.set_acks(Acks::All);
+/// txn.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Acks {
+    /// The leader alone: the commit is lost if another node leads before a quorum has it. Reads at the leader show it.
+    Local,
+    /// A quorum: no loss of a minority of machines loses it.
+    #[default]
+    Quorum,
+    /// All replicas. If some are not reached in time, [`Error::ReplicasBehind`] says so: the commit is a quorum's.
+    All,
+}
+
 /// How isolated a transaction is.
 ///
 /// ```

@@ -28,6 +28,7 @@ use crate::commit::ticket::Ticket;
 use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::key_range::{GivenRange, given, span_of, span_of_prefix};
+use crate::latency::Timed;
 use crate::live_reads::ReadFor;
 use crate::read_set::ReadSet;
 use crate::scan::Range;
@@ -36,7 +37,7 @@ use crate::space::budget::Kind;
 use crate::space::need::WriteCost;
 use crate::spill::Spill;
 use crate::write_set::{Budget, Cost, WriteOp, WriteSet, WriteValue, check_key, check_value};
-use crate::{Error, Isolation, KeyRange, Result, Table, Value};
+use crate::{Acks, Error, Isolation, KeyRange, Result, Table, Value};
 
 /// An acknowledged commit: durable, unless a lower [`Durability`] was asked for.
 ///
@@ -113,6 +114,7 @@ pub struct Transaction {
     snapshot: SnapshotGuard,
     isolation: Isolation,
     durability: Durability,
+    acks: Acks,
     writes: WriteSet,
     reads: ReadSet,
     spill: Option<Spill>,
@@ -143,6 +145,12 @@ impl Transaction {
     pub fn set_durability(&mut self, durability: Durability) -> Result<()> {
         self.durability = self.engine.level(durability)?;
         Ok(())
+    }
+
+    /// Sets how many replicas of a cluster have the commit when [`Transaction::commit`] returns. Initially [`Acks::Quorum`]. The forms of
+    /// commit that do not wait take no other.
+    pub fn set_acks(&mut self, acks: Acks) {
+        self.acks = acks;
     }
 
     /// The number of the newest commit that this transaction sees.
@@ -552,7 +560,7 @@ impl Transaction {
     /// commits that it read are not known to be durable.
     pub fn commit(self) -> Result<Commit> {
         let engine = self.engine.clone();
-        let timed = engine.pipeline.stopwatch().start(self.durability);
+        let timed = Timed { acks: self.acks, ..engine.pipeline.stopwatch().start(self.durability) };
         let needs = self.reads.needs();
         let pipeline = &engine.pipeline;
         if self.is_read_only(&engine)? {
@@ -594,6 +602,7 @@ impl Transaction {
     /// Those of [`Transaction::commit`].
     pub fn commit_deferred(self) -> Result<Ticket> {
         let engine = self.engine.clone();
+        self.check_acks()?;
         let timed = engine.pipeline.stopwatch().start(self.durability);
         let needs = self.reads.needs();
         let pipeline = &engine.pipeline;
@@ -601,6 +610,17 @@ impl Transaction {
             return Ok(pipeline.ticket(self.snapshot.csn, needs, None));
         }
         self.write_commit(&engine, None, false, |csn| pipeline.acknowledge_deferred(csn, needs, timed))
+    }
+
+    /// Fails if the transaction asks for other acknowledgements than a quorum's, which a commit has to wait for.
+    pub(crate) fn check_acks(&self) -> Result<()> {
+        if self.acks == Acks::Quorum {
+            return Ok(());
+        }
+        let acks = self.acks;
+        let what =
+            format!("a commit that does not wait is acknowledged by a quorum, not by {acks:?}: use `commit`");
+        Err(Error::Refused { what })
     }
 
     /// Discards the transaction: nothing happened. The same as dropping it.
@@ -678,7 +698,7 @@ impl Transaction {
         engine.wait_for_maintenance(self.writes.tables.iter().map(|writes| &*writes.table), bytes)?;
         // The operations are encoded, and applied from a copy of their own.
         self.charge.raise_anyway(self.bytes() + self.writes.cost.operations, &engine.memory.transactions);
-        let (frame, work) = prepare(
+        let (mut frame, work) = prepare(
             &engine.tables,
             &mut self.writes,
             self.new_table.take(),
@@ -696,6 +716,7 @@ impl Transaction {
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let reads = reads.into_validated();
         let level = self.durability;
+        frame.is_local = self.acks == Acks::Local;
         engine.commit(Committing { transaction: self, reads, exclusive }, level, frame, work, acknowledge)
     }
 }

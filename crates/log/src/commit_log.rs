@@ -74,6 +74,14 @@ pub trait CommitLog: Send + Sync + 'static {
     /// log was closing, and is not. [`LogError::Usage`]: it was never reserved.
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
 
+    /// Returns when it is durable on this node, in a replicated log perhaps on no other.
+    ///
+    /// # Errors
+    /// As [`CommitLog::wait_durable`].
+    fn wait_durable_here(&self, csn: Csn) -> Result<(), LogError> {
+        self.wait_durable(csn)
+    }
+
     /// Returns when the commit is staged ([`Durability::Staged`]); without staging, when it is durable on this node.
     ///
     /// # Errors
@@ -88,6 +96,25 @@ pub trait CommitLog: Send + Sync + 'static {
     /// As [`CommitLog::wait_durable`].
     fn try_stage(&self, csn: Csn) -> Result<bool, LogError> {
         Ok(csn <= self.durable_csn())
+    }
+
+    /// Whether commits have room before those that came before are agreed; always in a log that is not replicated.
+    fn has_quorum(&self) -> bool {
+        true
+    }
+
+    /// Waits until they have, so long at most. Returns whether they have.
+    ///
+    /// # Errors
+    /// [`LogError::NotLeader`], [`LogError::Poisoned`], [`LogError::Closed`].
+    fn wait_quorum(&self, limit: Duration) -> Result<bool, LogError> {
+        let _ = limit;
+        Ok(true)
+    }
+
+    /// The newest commit that has a number, in the log of a node that led: those after it did not happen, and never will.
+    fn refused_after(&self) -> Option<Csn> {
+        None
     }
 
     /// Returns when a flush of the device covered the commit. The same as [`CommitLog::wait_durable`] but where writes
@@ -180,6 +207,10 @@ impl CommitLog for Log {
         self.stream.wait_agreed(csn)
     }
 
+    fn wait_durable_here(&self, csn: Csn) -> Result<(), LogError> {
+        self.stream.wait_durable(csn)
+    }
+
     fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
         self.stream.wait_staged(csn)
     }
@@ -191,6 +222,19 @@ impl CommitLog for Log {
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
         self.stream.wait_synced(csn)?;
         self.stream.wait_agreed(csn)
+    }
+
+    #[inline]
+    fn has_quorum(&self) -> bool {
+        self.stream.has_quorum()
+    }
+
+    fn wait_quorum(&self, limit: Duration) -> Result<bool, LogError> {
+        self.stream.wait_quorum(limit)
+    }
+
+    fn refused_after(&self) -> Option<Csn> {
+        self.stream.refused_after()
     }
 
     fn try_flush(&self) -> Result<bool, LogError> {

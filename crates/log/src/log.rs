@@ -216,6 +216,11 @@ impl Log {
         self.stream.replicated().ok()?.pending(index)
     }
 
+    /// The last commit at or before the entry of an index, if that is at or after the agreed one; else an older commit.
+    pub fn entry_csn(&self, index: u64) -> Csn {
+        self.stream.replicated().map_or(Csn::ZERO, |entries| entries.csn_at(index))
+    }
+
     /// Sets a callback for when an entry has got its number, has become durable here, or is agreed. It must not block, and must not wait for
     /// durability, nor call [`Log::raise_agreed`]: the caller may be a thread that flushes.
     ///
@@ -333,6 +338,11 @@ impl Log {
         found.unwrap_or_else(|| {
             panic!("INV-LOG-10: the replay point after commit {after} is not known any more")
         })
+    }
+
+    /// A commit after which the stream has about so many bytes; the oldest one after which [`Log::reader`] finds all, if those are fewer.
+    pub fn csn_before(&self, bytes: u64) -> Csn {
+        self.stream.progress.csn_before(bytes)
     }
 
     /// The oldest commit after which [`Log::reader`] finds all.

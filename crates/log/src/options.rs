@@ -91,6 +91,8 @@ pub struct LogOptions {
     /// Whether the log is one of several that are replicas: each opening begins as a follower ([`Log::lead`](crate::Log::lead)). Only
     /// [`FlushScheme::Combined`] numbers entries, and every segment has to have room for the longest group of another node.
     pub replicated: bool,
+    /// So many bytes of entries may wait to be agreed; above it commits wait ([`CommitLog::wait_quorum`](crate::CommitLog::wait_quorum)).
+    pub unagreed_bytes_max: u64,
 }
 
 impl Default for LogOptions {
@@ -112,6 +114,7 @@ impl Default for LogOptions {
             staging: None,
             adopt_staging_loss: false,
             replicated: false,
+            unagreed_bytes_max: 16 << 20,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Three nodes in one process, each with a log on the real file system: what a commit costs that a majority has, and how many share a sync on
-//! each node.
+//! Three replicas in one process, each with a database on the real file system: what a commit costs that a majority has, and how many share a
+//! sync on each of them. At the end all three have the same rows.
 //!
 //! ```sh
 //! cargo run --release -p fulgurite-replication --example three_replicas -- DIR [THREADS] [SECONDS]
@@ -10,10 +10,9 @@
 //! writes that itself, and the follower appends, flushes and acknowledges it as a whole (Son, Yeom and Han, 2017, section 3.2, flush in groups
 //! on every replica; there all replicas have to answer, here a majority). The same without replication is printed beside it.
 
+use fulgurite::{Database, Options, Table};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{CommitLog, Durability, Log, LogOptions, frame_bytes};
-use fulgurite_replication::{Node, TermFile};
-use fulgurite_types::{DatabaseId, crc32c};
+use fulgurite_replication::Replica;
 use parking_lot::{Condvar, Mutex};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-const ID: DatabaseId = DatabaseId(0x7265_706c_6963_6173);
-const BODY: [u8; 128] = [7; 128];
+const VALUE: [u8; 100] = [7; 100];
 
 /// Wakes the threads that send, when the leader has numbered or written something.
 #[derive(Default)]
@@ -47,97 +45,111 @@ impl Wake {
     }
 }
 
-fn node(env: &Arc<dyn Env>, home: &Path, number: u32) -> Result<Arc<Node>, Box<dyn Error>> {
-    let home = home.join(format!("node-{number}"));
-    env.disk().create_dir_all(&home)?;
-    let options = LogOptions { replicated: true, ..LogOptions::default() };
-    let log = Log::create(Arc::clone(env), &home.join("log"), ID, options)?;
-    let dir = env.disk().open_dir(&home)?;
-    TermFile::create(&dir, ID, number)?;
-    Ok(Arc::new(Node::new(number, log, TermFile::open(&dir, ID, number)?)?))
-}
-
-fn commit(log: &Log) -> Result<(), fulgurite_log::LogError> {
-    let admission = log.admit(frame_bytes(BODY.len() as u32), 0)?;
-    let reservation = log.reserve(admission, Durability::Sync);
-    let (csn, header) = (reservation.csn(), reservation.header(1, crc32c(&BODY)));
-    log.fill(reservation, &header, &BODY, &[]);
-    log.wait_durable(csn)
-}
-
-/// Sends a follower what the leader has, until told to stop.
+/// Sends a follower what the leader has, until the leader has no more and committing is over.
 fn ship(
-    leader: &Node,
-    follower: &Node,
+    leader: &Replica,
+    follower: &Replica,
     wake: &Wake,
     is_over: &AtomicBool,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (mut seen, mut after) = (0, 0);
-    while !is_over.load(Ordering::Relaxed) {
+    loop {
         seen = wake.wait(seen);
-        leader.flushed()?;
-        while let Some(append) = leader.append_after(after)?.filter(|append| !append.entries.is_empty()) {
-            let appended = follower.append(&append)?;
-            after = appended.matched.index;
-            leader.acknowledged(&appended)?;
+        leader.node().flushed()?;
+        let was_over = is_over.load(Ordering::Relaxed);
+        let message = leader.append_after(after)?.ok_or("nothing deposes it")?;
+        if message.entries.is_empty() && !was_over {
+            continue;
+        }
+        let appended = follower.append(&message)?;
+        after = appended.matched.index;
+        leader.acknowledged(&appended)?;
+        let at = follower.positions();
+        if was_over && at.entries.agreed.csn == leader.positions().entries.agreed.csn {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
-/// Commits a second with so many threads.
-fn measure(env: &Arc<dyn Env>, log: &Log, threads: usize, seconds: u64, is_over: &AtomicBool) -> u64 {
+/// Commits a second with so many threads, each to rows of its own.
+fn measure(env: &Arc<dyn Env>, table: &Table, threads: usize, seconds: u64) -> u64 {
     let commits = AtomicU64::new(0);
     let end_ns = env.clock().monotonic_ns() + seconds * 1_000_000_000;
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while env.clock().monotonic_ns() < end_ns {
-                    commit(log).expect("nothing fails");
+        for thread in 0..threads as u32 {
+            let commits = &commits;
+            scope.spawn(move || {
+                for n in 0_u32.. {
+                    if env.clock().monotonic_ns() >= end_ns {
+                        break;
+                    }
+                    let key = [thread.to_be_bytes(), n.to_be_bytes()].concat();
+                    table.put(key, VALUE).expect("nothing fails");
                     commits.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
     });
-    is_over.store(true, Ordering::Relaxed);
     commits.load(Ordering::Relaxed) / seconds
 }
 
+fn print_syncs(name: &str, database: &Database) {
+    let (commits, syncs) = (database.visible_csn().0, database.log_stats().syncs);
+    let shared = commits as f64 / syncs.max(1) as f64;
+    println!("     {name}: {commits} commits, {syncs} syncs, {shared:.1} commits a sync");
+}
+
 fn replicated(env: &Arc<dyn Env>, home: &Path, threads: usize, seconds: u64) -> Result<(), Box<dyn Error>> {
-    let nodes = [node(env, home, 1)?, node(env, home, 2)?, node(env, home, 3)?];
-    let fenced = nodes.iter().map(|node| node.fence(1, Some(1))).collect::<Result<Vec<_>, _>>()?;
+    let open = |number: u32| {
+        let path = home.join(format!("replica-{number}"));
+        Replica::create(Arc::clone(env), path, Options::default(), number)
+    };
+    let replicas = [open(1)?, open(2)?, open(3)?];
+    let fenced = replicas.iter().map(|replica| replica.fence(1, Some(1))).collect::<Result<Vec<_>, _>>()?;
     let wake = Arc::new(Wake::default());
     let waker = Arc::clone(&wake);
-    nodes[0].log().set_entry_observer(Box::new(move |_| waker.wake()))?;
-    nodes[0].appoint(1, &[1, 2, 3], &fenced)?;
+    let (leader, database) = (&replicas[0], replicas[0].database());
+    leader.node().log().set_entry_observer(Box::new(move |_| waker.wake()))?;
+    leader.appoint(1, &[1, 2, 3], &fenced)?;
+    leader.flush()?;
     let is_over = AtomicBool::new(false);
     let rate = std::thread::scope(|scope| {
-        for follower in &nodes[1..] {
-            let (leader, wake, is_over) = (&nodes[0], &wake, &is_over);
+        for follower in &replicas[1..] {
+            let (wake, is_over) = (&wake, &is_over);
             scope.spawn(move || ship(leader, follower, wake, is_over).expect("nothing fails"));
         }
-        measure(env, nodes[0].log(), threads, seconds, &is_over)
-    });
-    println!("{threads:>4} threads, three nodes: {rate:>8} commits a second that a majority has");
-    for node in &nodes {
-        let (stats, commits) = (node.log().stats(), node.log().reserved_csn().0);
-        let shared = commits as f64 / stats.syncs.max(1) as f64;
-        println!(
-            "     node {}: {commits} commits, {} syncs, {shared:.1} commits a sync",
-            node.number(),
-            stats.syncs
-        );
+        // It takes commits once its first entry is agreed and applied.
+        let table = loop {
+            match database.table("rows") {
+                Err(fulgurite::Error::NotLeader { .. }) => env.clock().sleep(Duration::from_millis(1)),
+                table => break table,
+            }
+        };
+        let rate = table.map(|table| measure(env, &table, threads, seconds));
+        is_over.store(true, Ordering::Relaxed);
+        rate
+    })?;
+    println!("{threads:>4} threads, three replicas: {rate:>8} commits a second that a majority has");
+    let newest = database.visible_csn();
+    let mut rows = Vec::new();
+    for replica in &replicas {
+        let database = replica.database();
+        database.wait_applied(newest, Duration::from_secs(10))?;
+        print_syncs(&format!("replica {}", replica.number()), &database);
+        rows.push(database.open_table("rows")?.range(..)?.count());
     }
-    nodes.iter().try_for_each(|node| node.log().close())?;
+    assert!(rows.iter().all(|count| *count == rows[0]), "the replicas differ: {rows:?} rows");
+    println!("     {} rows on each", rows[0]);
+    replicas.into_iter().try_for_each(Replica::close)?;
     Ok(())
 }
 
 fn alone(env: &Arc<dyn Env>, home: &Path, threads: usize, seconds: u64) -> Result<(), Box<dyn Error>> {
-    let log = Log::create(Arc::clone(env), &home.join("alone"), ID, LogOptions::default())?;
-    let rate = measure(env, &log, threads, seconds, &AtomicBool::new(false));
-    let shared = log.reserved_csn().0 as f64 / log.stats().syncs.max(1) as f64;
-    println!("{threads:>4} threads, alone:       {rate:>8} commits a second, {shared:.1} commits a sync");
-    log.close()?;
+    let database = Database::open_with(Arc::clone(env), home.join("alone"), Options::default(), |_| {})?;
+    let rate = measure(env, &database.table("rows")?, threads, seconds);
+    println!("{threads:>4} threads, alone:          {rate:>8} commits a second");
+    print_syncs("alone", &database);
+    database.close()?;
     Ok(())
 }
 

@@ -195,6 +195,11 @@ pub enum NodeError {
         /// Its term.
         term: u64,
     },
+    /// The log was opened again since, with another [`Node`](crate::Node): ask that one.
+    Retired {
+        /// The node.
+        node: u32,
+    },
     /// This node does not lead, or not any more: ask the leader.
     NotLeading {
         /// The node.
@@ -267,6 +272,12 @@ impl fmt::Display for NodeError {
             ),
             NodeError::NothingAgreed { node, term } => {
                 write!(f, "no entry of term {term}, in which node {node} leads, is agreed yet; ask again")
+            }
+            NodeError::Retired { node } => {
+                write!(
+                    f,
+                    "the log of node {node} was opened again since this was taken from it; take it anew"
+                )
             }
             NodeError::NotLeading { node } => write!(f, "node {node} does not lead; ask the leader"),
             NodeError::Used { node, last } => write!(

@@ -28,5 +28,5 @@ mod term_file;
 pub use error::{NodeError, TermError};
 pub use message::{Append, Appended, Fenced, ReadBarrier};
 pub use node::Node;
-pub use replica::{Replica, ReplicaPositions};
+pub use replica::{Replica, ReplicaOptions, ReplicaPositions};
 pub use term_file::{TERM_FILE_NAME, TermFile};

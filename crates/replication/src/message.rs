@@ -42,6 +42,8 @@ pub struct Appended {
     pub term: u64,
     /// Up to here its log is that of the leader, and durable.
     pub matched: EntryId,
+    /// It has all commits up to this one.
+    pub csn: Csn,
     /// The round of the leader's message: its term still held on this node when that came.
     pub round: u64,
 }

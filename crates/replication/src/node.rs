@@ -44,6 +44,8 @@ struct State {
     nominee_in: Option<u64>,
     /// Why the log has to be opened again. From then on the node does nothing: what it would say may not be true after the cut.
     must_reopen: Option<Option<u64>>,
+    /// Whether its log was opened again, with another node.
+    is_retired: bool,
 }
 
 /// What a leader knows of the others.
@@ -73,7 +75,13 @@ impl Node {
         let node = Node {
             number,
             log,
-            state: Mutex::new(State { terms, leading: None, nominee_in: None, must_reopen: None }),
+            state: Mutex::new(State {
+                terms,
+                leading: None,
+                nominee_in: None,
+                must_reopen: None,
+                is_retired: false,
+            }),
         };
         let (noted, last) = (node.term(), node.positions().last);
         if last.term > noted {
@@ -146,6 +154,9 @@ impl Node {
     }
 
     fn check_usable(&self, state: &State) -> Result<(), NodeError> {
+        if state.is_retired {
+            return Err(NodeError::Retired { node: self.number });
+        }
         match state.must_reopen {
             Some(up_to) => Err(NodeError::MustReopen { node: self.number, up_to }),
             None => Ok(()),
@@ -192,6 +203,18 @@ impl Node {
             held: BTreeMap::new(),
         });
         Ok(())
+    }
+
+    /// Ends what this node does for good, because its log is about to be opened again: it promises and acknowledges nothing any more, for its
+    /// terms are not the file's then. Returns the entry after which the log is to be cut, if it is; `None` if the log need not be opened again:
+    /// then nothing was changed.
+    pub fn retire(&self) -> Option<Option<u64>> {
+        let mut state = self.state.lock();
+        let led = || (self.log.role() != Some(Role::Follower)).then_some(None);
+        let up_to = state.must_reopen.or_else(led).filter(|_| !state.is_retired)?;
+        state.is_retired = true;
+        (state.leading, state.nominee_in) = (None, None);
+        Some(up_to)
     }
 
     /// Ends what this node does until its log is opened again.
@@ -299,7 +322,9 @@ impl Node {
         if leading.is_asked || leading.round == 0 {
             (leading.round, leading.is_asked) = (leading.round + 1, false);
         }
-        Ok(ReadBarrier { term, round: leading.round, csn: self.positions().agreed.csn })
+        // What is agreed may be news to the log yet.
+        let csn = self.log.entry_csn(agreed.index).max(self.positions().agreed.csn);
+        Ok(ReadBarrier { term, round: leading.round, csn })
     }
 
     /// Whether a majority has said, since a read began, that this node's term still holds.
@@ -341,9 +366,10 @@ impl Node {
         }
         self.check_previous(message.previous)?;
         let mut matched = message.previous;
+        let mut csn = self.log.entry_csn(matched.index);
         for entry in &message.entries {
             self.append_entry(&mut state, matched, entry)?;
-            matched = entry.id;
+            (matched, csn) = (entry.id, entry.last_csn());
         }
         self.log.flush_entries()?;
         drop(state);
@@ -353,7 +379,7 @@ impl Node {
         } else {
             self.log.raise_agreed(matched)?;
         }
-        Ok(Appended { node: self.number, term, matched, round: message.round })
+        Ok(Appended { node: self.number, term, matched, csn, round: message.round })
     }
 
     fn check_previous(&self, previous: EntryId) -> Result<(), NodeError> {

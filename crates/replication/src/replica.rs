@@ -8,9 +8,10 @@ use crate::term_file::TermFile;
 use fulgurite::{Csn, Database, Options};
 use fulgurite_env::Env;
 use fulgurite_log::EntryPositions;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A replica: one node of a cluster, with its database.
 ///
@@ -22,8 +23,27 @@ pub struct Replica {
     number: u32,
     env: Arc<dyn Env>,
     path: PathBuf,
-    options: Options,
-    open: RwLock<Open>,
+    options: ReplicaOptions,
+    open: RwLock<Arc<Open>>,
+    /// Held while it is opened again.
+    opening: Mutex<()>,
+}
+
+/// How a replica is opened.
+#[derive(Clone, Debug)]
+pub struct ReplicaOptions {
+    /// Those of its database.
+    pub database: Options,
+    /// So many bytes of commits may wait for a quorum, and at most a sixteenth of the memory budget. Default 16 MiB.
+    pub unagreed_bytes_max: u64,
+    /// How long a commit waits beyond that, before it fails with [`fulgurite::Error::NoQuorum`]. Default 5 s.
+    pub quorum_wait: Duration,
+}
+
+impl From<Options> for ReplicaOptions {
+    fn from(database: Options) -> ReplicaOptions {
+        ReplicaOptions { database, unagreed_bytes_max: 16 << 20, quorum_wait: Duration::from_secs(5) }
+    }
 }
 
 /// One opening.
@@ -39,12 +59,14 @@ impl std::fmt::Debug for Replica {
 }
 
 /// How far a replica has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaPositions {
     /// The entries that it has, has durably, and knows to be agreed.
     pub entries: EntryPositions,
     /// The newest commit that its readers see.
     pub applied: Csn,
+    /// At a leader: the other nodes, and the newest commit that each is known to have durably.
+    pub others: Vec<(u32, Csn)>,
 }
 
 impl Replica {
@@ -57,10 +79,10 @@ impl Replica {
     pub fn create(
         env: Arc<dyn Env>,
         path: impl AsRef<Path>,
-        options: Options,
+        options: impl Into<ReplicaOptions>,
         number: u32,
     ) -> Result<Replica, NodeError> {
-        let path = path.as_ref();
+        let (path, options) = (path.as_ref(), options.into());
         let database = open_database(&env, path, &options, None)?;
         let last = database.log().entry_positions().map_or_else(Default::default, |at| at.last);
         if last.index > 0 {
@@ -78,54 +100,50 @@ impl Replica {
     pub fn open(
         env: Arc<dyn Env>,
         path: impl AsRef<Path>,
-        options: Options,
+        options: impl Into<ReplicaOptions>,
         number: u32,
     ) -> Result<Replica, NodeError> {
-        Replica::open_cut(env, path, options, number, None)
-    }
-
-    /// The same, with the log cut after an entry, as [`NodeError::MustReopen`] said before the crash.
-    ///
-    /// # Errors
-    /// Those of [`Replica::open`].
-    pub fn open_cut(
-        env: Arc<dyn Env>,
-        path: impl AsRef<Path>,
-        options: Options,
-        number: u32,
-        up_to_entry: Option<u64>,
-    ) -> Result<Replica, NodeError> {
-        let options = Options { create: false, ..options };
-        let database = open_database(&env, path.as_ref(), &options, up_to_entry)?;
+        let mut options = options.into();
+        options.database.create = false;
+        let database = open_database(&env, path.as_ref(), &options, None)?;
         Replica::with(env, path.as_ref(), options, number, database)
     }
 
     fn with(
         env: Arc<dyn Env>,
         path: &Path,
-        options: Options,
+        mut options: ReplicaOptions,
         number: u32,
         database: Database,
     ) -> Result<Replica, NodeError> {
-        let open = RwLock::new(begin(&env, path, number, database)?);
-        let options = Options { create: false, ..options };
-        Ok(Replica { number, env, path: path.to_path_buf(), options, open })
+        let open = RwLock::new(Arc::new(begin(&env, path, number, database)?));
+        options.database.create = false;
+        Ok(Replica { number, env, path: path.to_path_buf(), options, open, opening: Mutex::new(()) })
     }
 
-    /// Closes its database, and opens it again: cut after an entry, if the leader has others from there on. Transactions and snapshots of
-    /// the former opening end with [`fulgurite::Error::Closed`], commits on their way with
-    /// [`fulgurite::Error::OutcomeUnknown`]; [`Replica::database`] returns the new one.
+    /// Closes its database and opens it again, if it has to be ([`NodeError::MustReopen`]), or if it leads or led: cut after the last entry that
+    /// it has in common with the leader, if that has others from there on. Transactions and snapshots of the former opening end with
+    /// [`fulgurite::Error::Closed`], commits on their way with [`fulgurite::Error::OutcomeUnknown`]; [`Replica::database`] returns the new one.
+    /// Which entry that is, only the node knows, and once: a cut that was right a moment ago may lose what was acknowledged since.
     ///
     /// # Errors
-    /// [`NodeError::Database`], and those of [`Node::new`]: the replica is closed, open it with [`Replica::open_cut`].
-    pub fn reopen(&self, up_to_entry: Option<u64>) -> Result<(), NodeError> {
-        let mut open = self.open.write();
-        if let Err(error) = open.database.clone().close() {
+    /// [`NodeError::Database`], and those of [`Node::new`]: the replica is closed, open it anew. Without the cut, which a leader will ask for
+    /// again.
+    pub fn reopen(&self) -> Result<(), NodeError> {
+        let _opening = self.opening.lock();
+        let old = self.open_now();
+        let Some(up_to_entry) = old.node.retire() else { return Ok(()) };
+        // No lock of this replica is held that callbacks of tickets might need.
+        if let Err(error) = old.database.clone().close() {
             tracing::warn!(%error, path = %self.path.display(), "closing a database to open it again");
         }
         let database = open_database(&self.env, &self.path, &self.options, up_to_entry)?;
-        *open = begin(&self.env, &self.path, self.number, database)?;
+        *self.open.write() = Arc::new(begin(&self.env, &self.path, self.number, database)?);
         Ok(())
+    }
+
+    fn open_now(&self) -> Arc<Open> {
+        self.open.read().clone()
     }
 
     /// Its number.
@@ -135,21 +153,21 @@ impl Replica {
 
     /// Its database, until the node is opened again.
     pub fn database(&self) -> Database {
-        self.open.read().database.clone()
+        self.open_now().database.clone()
     }
 
     /// Its node, until it is opened again.
     pub fn node(&self) -> Arc<Node> {
-        self.open.read().node.clone()
+        self.open_now().node.clone()
     }
 
     /// How far it has come.
     pub fn positions(&self) -> ReplicaPositions {
-        let open = self.open.read();
+        let open = self.open_now();
         // Read first: it is never above what is agreed.
         let applied = open.database.visible_csn();
         let entries = open.database.log().entry_positions().expect("the log is replicated");
-        ReplicaPositions { entries, applied }
+        ReplicaPositions { entries, applied, others: open.database.others() }
     }
 
     /// [`Node::fence`].
@@ -165,8 +183,10 @@ impl Replica {
     /// # Errors
     /// Those of [`Node::appoint`].
     pub fn appoint(&self, term: u64, members: &[u32], fenced: &[Fenced]) -> Result<(), NodeError> {
-        let open = self.open.read();
+        let open = self.open_now();
         open.node.appoint(term, members, fenced)?;
+        let others: Vec<u32> = members.iter().copied().filter(|member| *member != self.number).collect();
+        open.database.set_others(&others);
         open.database.note_leader(self.number);
         Ok(())
     }
@@ -184,7 +204,12 @@ impl Replica {
     /// # Errors
     /// Those of [`Node::acknowledged`].
     pub fn acknowledged(&self, appended: &Appended) -> Result<bool, NodeError> {
-        self.node().acknowledged(appended)
+        let open = self.open_now();
+        let rose = open.node.acknowledged(appended)?;
+        if open.node.leads() == Some(appended.term) {
+            open.database.note_other(appended.node, appended.csn);
+        }
+        Ok(rose)
     }
 
     /// Writes what was appended, as a leader, and returns whether more is agreed now ([`Node::flushed`]).
@@ -202,7 +227,7 @@ impl Replica {
     /// # Errors
     /// Those of [`Node::append`].
     pub fn append(&self, message: &Append) -> Result<Appended, NodeError> {
-        let open = self.open.read();
+        let open = self.open_now();
         let appended = open.node.append(message)?;
         open.database.note_leader(message.leader);
         Ok(appended)
@@ -213,18 +238,19 @@ impl Replica {
     /// # Errors
     /// [`NodeError::Database`], those of [`Database::close`].
     pub fn close(self) -> Result<(), NodeError> {
-        Ok(self.open.into_inner().database.close()?)
+        Ok(self.open_now().database.clone().close()?)
     }
 }
 
 fn open_database(
     env: &Arc<dyn Env>,
     path: &Path,
-    options: &Options,
+    options: &ReplicaOptions,
     up_to_entry: Option<u64>,
 ) -> Result<Database, NodeError> {
-    let replica = fulgurite::Replica { up_to_entry };
-    Ok(Database::open_replica(env.clone(), path, options.clone(), replica, |_| {})?)
+    let ReplicaOptions { database, unagreed_bytes_max, quorum_wait } = options.clone();
+    let replica = fulgurite::Replica { up_to_entry, unagreed_bytes_max, quorum_wait };
+    Ok(Database::open_replica(env.clone(), path, database, replica, |_| {})?)
 }
 
 fn open_dir(env: &Arc<dyn Env>, path: &Path) -> Result<Arc<dyn fulgurite_env::Dir>, NodeError> {

@@ -426,7 +426,13 @@ impl Cluster {
             let matched = append.entries.last().map_or(append.previous, |entry| entry.id);
             self.replies.push((
                 append.leader as usize - 1,
-                Appended { node: to as u32 + 1, term: append.term, matched, round: append.round },
+                Appended {
+                    node: to as u32 + 1,
+                    term: append.term,
+                    matched,
+                    csn: Default::default(),
+                    round: append.round,
+                },
             ));
             return;
         }

@@ -1,9 +1,9 @@
 //! Replicas with their databases, on simulated disks and on one thread: what follows from leading, following, and opening again.
 
-use fulgurite::{Csn, Database, Error, Options};
+use fulgurite::{Acks, Csn, Database, Error, Options};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_replication::{NodeError, Replica};
+use fulgurite_replication::{NodeError, Replica, ReplicaOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ impl Trio {
                 }
                 Err(NodeError::Gap { last, .. }) => after = last.index,
                 Err(NodeError::Differs { begin_after, .. }) => after = begin_after,
-                Err(NodeError::MustReopen { up_to, .. }) => {
-                    self.replica(to).reopen(up_to).unwrap();
+                Err(NodeError::MustReopen { .. }) => {
+                    self.replica(to).reopen().unwrap();
                     after = self.replica(to).positions().entries.last.index;
                 }
                 Err(error) => panic!("{error}"),
@@ -237,7 +237,9 @@ fn a_deposed_leader_says_so_and_follows_once_it_is_opened_again() {
     txn.put(&table, "k", "numbered").unwrap();
     let numbered = txn.commit_deferred().unwrap();
     trio.replica(1).flush().unwrap();
-    assert!(put(&trio.db(1), "other", "v").is_ok());
+    let mut txn = trio.db(1).begin();
+    txn.put(&table, "other", "v").unwrap();
+    let unnumbered = txn.commit_deferred().unwrap();
     trio.appoint(2, &[2, 3]);
     trio.replicate(2, &[3]);
     let after = trio.replica(2).positions().entries.last.index;
@@ -246,7 +248,9 @@ fn a_deposed_leader_says_so_and_follows_once_it_is_opened_again() {
     assert!(matches!(error, NodeError::MustReopen { node: 1, .. }), "{error}");
     assert!(matches!(begun.commit().unwrap_err(), Error::NotLeader { .. }));
     assert!(matches!(put(&trio.db(1), "k", "late").unwrap_err(), Error::NotLeader { .. }));
+    while trio.db(1).maintain().unwrap() {}
     assert!(numbered.try_wait().is_none(), "it may be agreed yet");
+    assert!(matches!(unnumbered.try_wait(), Some(Err(Error::NotLeader { .. }))));
     assert_eq!(get(&trio.db(1), "k").as_deref(), Some("old"));
     assert_eq!(snapshot.get(&table, "k").unwrap().unwrap(), "old");
     trio.replicate(2, &[1, 3]);
@@ -417,4 +421,186 @@ fn a_client_waits_at_a_follower_for_its_own_commit() {
     trio.replicate(1, &[2]);
     assert!(trio.db(2).wait_applied(csn, Duration::ZERO).unwrap());
     assert_eq!(get(&trio.db(2), "k").as_deref(), Some("v"));
+}
+
+#[test]
+fn commits_stop_at_a_limit_without_a_quorum_and_go_on_with_one() {
+    let mut trio = Trio::new();
+    let limited = ReplicaOptions {
+        unagreed_bytes_max: 100_000,
+        quorum_wait: Duration::from_millis(20),
+        ..options().into()
+    };
+    let env = SimEnv::new(11);
+    trio.replicas[0] = Replica::create(shared(&env), "/db", limited, 1).unwrap();
+    trio.appoint(1, &[1, 2]);
+    trio.replicate(1, &[2, 3]);
+    make_table(&trio, &[2, 3]);
+    let value = "v".repeat(1000);
+    let mut count = 0;
+    let error = loop {
+        match put(&trio.db(1), &format!("k{count}"), &value) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+        trio.replica(1).flush().unwrap();
+        assert!(count < 200);
+    };
+    assert!((80..=100).contains(&count), "{count} commits");
+    assert!(matches!(error, Error::NoQuorum { waited } if waited == Duration::from_millis(20)), "{error:?}");
+    let table = trio.db(1).open_table("t").unwrap();
+    let mut attempt = trio.db(1).begin();
+    attempt.put(&table, "k", "v").unwrap();
+    let error = attempt.try_commit().unwrap_err();
+    assert!(matches!(error, Error::NoQuorum { waited: Duration::ZERO }), "{error:?}");
+    assert_eq!(get(&trio.db(1), "k0"), None);
+    trio.replicate(1, &[3]);
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replicate(1, &[3]);
+    assert_eq!(trio.db(3).open_table("t").unwrap().range(..).unwrap().count(), count + 1);
+}
+
+#[test]
+fn a_transaction_says_how_many_replicas_it_waits_for() {
+    let trio = led();
+    let commit = |acks| {
+        let db = trio.db(1);
+        let table = db.open_table("t").unwrap();
+        let mut txn = db.begin();
+        txn.put(&table, "k", format!("{acks:?}")).unwrap();
+        txn.set_acks(acks);
+        txn
+    };
+    let error = commit(Acks::Local).commit_deferred().map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("not by Local: use `commit`"), "{error}");
+    // No other node is there.
+    let local = commit(Acks::Local).commit().unwrap().csn;
+    let positions = trio.replica(1).positions().entries;
+    assert!(positions.agreed.csn < local && positions.durable == positions.last);
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("Local"), "what was acknowledged is shown");
+    assert_eq!(get(&trio.db(2), "k"), None);
+    // What it depends on waits for it.
+    let mut txn = trio.db(1).begin();
+    let table = trio.db(1).open_table("t").unwrap();
+    assert!(txn.get(&table, "k").unwrap().is_some());
+    txn.put(&table, "other", "v").unwrap();
+    let ticket = txn.commit_deferred().unwrap();
+    trio.replica(1).flush().unwrap();
+    assert!(ticket.try_wait().is_none());
+    trio.replicate(1, &[2]);
+    assert!(ticket.try_wait().unwrap().is_ok());
+    let all = |to: &[u32]| {
+        std::thread::scope(|scope| {
+            let txn = commit(Acks::All);
+            let working = scope.spawn(move || txn.commit());
+            while !working.is_finished() {
+                trio.replicate(1, to);
+            }
+            working.join().unwrap()
+        })
+    };
+    let error = all(&[2]).unwrap_err();
+    assert!(matches!(error, Error::ReplicasBehind { have: 2, want: 3, .. }), "{error:?}");
+    let csn = all(&[2, 3]).unwrap().csn;
+    assert_eq!(trio.replica(1).positions().others, [(2, csn), (3, csn)]);
+    assert_eq!(get(&trio.db(3), "k").as_deref(), Some("All"));
+}
+
+/// `Local` is what the word says: another node may lead without it.
+#[test]
+fn a_commit_at_local_is_lost_with_its_leader() {
+    let mut trio = led();
+    let table = trio.db(1).open_table("t").unwrap();
+    let mut txn = trio.db(1).begin();
+    txn.put(&table, "k", "v").unwrap();
+    txn.set_acks(Acks::Local);
+    txn.commit().unwrap();
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[1, 3]);
+    assert_eq!(get(&trio.db(1), "k"), None);
+}
+
+/// The threads of the databases apply, and begin to take commits, without a call of anyone: also of an idle leader, which gets no commit
+/// before.
+#[test]
+fn threads_apply_what_is_agreed_and_an_idle_leader_takes_commits() {
+    let envs: Vec<_> = (21..=23).map(SimEnv::new).collect();
+    let make = |(env, number): (&Arc<SimEnv>, u32)| {
+        Replica::create(shared(env), "/db", Options::default(), number).unwrap()
+    };
+    let trio = Trio { replicas: envs.iter().zip(1..).map(make).collect(), envs, term: 0 };
+    let promises: Vec<_> = [1, 2].map(|number| trio.replica(number).fence(1, Some(1)).unwrap()).into();
+    trio.replica(1).appoint(1, &[1, 2, 3], &promises).unwrap();
+    let send = || {
+        trio.replica(1).flush().unwrap();
+        [2, 3].into_iter().for_each(|number| trio.send(1, number));
+    };
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let db = trio.db(1);
+            let table = loop {
+                match db.table("t") {
+                    Err(Error::NotLeader { .. }) => std::thread::yield_now(),
+                    table => break table.unwrap(),
+                }
+            };
+            let put = |n: u32| table.put(n.to_be_bytes(), "v").unwrap().csn;
+            (0..50).map(put).max().unwrap()
+        });
+        while !writing.is_finished() {
+            send();
+        }
+        let newest = writing.join().unwrap();
+        send();
+        for number in [1, 2, 3] {
+            while trio.db(number).visible_csn() < newest {
+                std::thread::yield_now();
+            }
+            assert_eq!(trio.db(number).open_table("t").unwrap().range(..).unwrap().count(), 50);
+        }
+    });
+}
+
+#[test]
+fn a_node_whose_log_was_opened_again_promises_nothing_and_no_cut_is_made_twice() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replica(1).flush().unwrap();
+    let old = trio.replica(1).node();
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[3]);
+    // Two messages find the same: the first one has it opened again, the second one comes late.
+    trio.replicate(2, &[1, 3]);
+    let last = trio.replica(1).positions().entries.last;
+    assert_eq!(last.term, 2);
+    trio.replica(1).reopen().unwrap();
+    assert_eq!(trio.replica(1).positions().entries.last, last, "it was cut again");
+    let error = old.fence(9, Some(3)).unwrap_err();
+    assert!(matches!(error, NodeError::Retired { node: 1 }), "{error}");
+    let message = trio.replica(2).append_after(last.index).unwrap().unwrap();
+    assert!(matches!(old.append(&message), Err(NodeError::Retired { node: 1 })));
+    assert!(old.append_after(0).unwrap().is_none() && old.retire().is_none());
+    assert!(trio.replica(1).fence(9, Some(2)).is_ok());
+}
+
+#[test]
+fn the_time_of_a_follower_is_that_of_its_newest_commit_also_where_its_own_clock_was_ahead() {
+    let mut trio = led();
+    // The first leader's clock is a minute ahead, and was shown.
+    trio.envs[0].advance(Duration::from_secs(60));
+    let table = trio.db(2).open_table("t").unwrap();
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[1, 3]);
+    let mut txn = trio.db(2).begin();
+    txn.put_expiring(&table, "lease", "v", fulgurite::Expiry::After(Duration::from_secs(20))).unwrap();
+    let lease = txn.commit_deferred().unwrap();
+    trio.replicate(2, &[1, 3]);
+    assert!(lease.try_wait().unwrap().is_ok());
+    for number in [1, 2, 3] {
+        assert_eq!(get(&trio.db(number), "lease").as_deref(), Some("v"), "node {number}");
+    }
+    // A crash and a checkpoint do not change that.
+    trio.db(1).checkpoint().unwrap();
+    trio.crash(1, CrashKind::Kill);
+    assert_eq!(get(&trio.db(1), "lease").as_deref(), Some("v"));
 }

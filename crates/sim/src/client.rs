@@ -75,6 +75,7 @@ impl Cluster {
             match transaction.ticket.try_wait() {
                 None => self.machines[at].waiting.push(transaction),
                 Some(Ok(_)) => self.checkers.acknowledged.note(&transaction),
+                Some(Err(Error::NotLeader { .. })) => self.checkers.order.refused(transaction.id),
                 Some(Err(_)) => {}
             }
         }

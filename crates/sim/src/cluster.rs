@@ -121,12 +121,12 @@ impl Cluster {
         self.checkers.acknowledged.newest()
     }
 
-    pub fn restart(&mut self, at: usize, kind: CrashKind, up_to: Option<u64>) {
+    pub fn restart(&mut self, at: usize, kind: CrashKind) {
         // What was acknowledged on the way is.
         self.acknowledge(at);
         self.restarts += 1;
         let again = self.random.one_in(4).then(|| 1 + self.random.below(60));
-        self.machines[at].restart(kind, self.seed + self.restarts, up_to, again);
+        self.machines[at].restart(kind, self.seed + self.restarts, again);
         self.check(at);
     }
 
@@ -143,7 +143,7 @@ impl Cluster {
         }
         let outcome = what(replica);
         if env.faults().has_crashed() {
-            self.restart(at, CrashKind::PowerCut, None);
+            self.restart(at, CrashKind::PowerCut);
             return None;
         }
         env.faults().crash_at(u64::MAX);
@@ -165,7 +165,7 @@ impl Cluster {
             _ => false,
         };
         assert!(is_of_disk, "seed {}: node {}: {error}", self.seed, at + 1);
-        self.restart(at, CrashKind::Kill, None);
+        self.restart(at, CrashKind::Kill);
     }
 
     pub fn step(&mut self) {
@@ -187,7 +187,7 @@ impl Cluster {
             60..62 | 70..73 => self.begin_read(),
             62 if self.random.one_in(3) => {
                 let (at, power_cut) = (self.any(), self.random.one_in(2));
-                self.restart(at, if power_cut { CrashKind::PowerCut } else { CrashKind::Kill }, None);
+                self.restart(at, if power_cut { CrashKind::PowerCut } else { CrashKind::Kill });
             }
             63 => self.checkpoint(),
             64 => self.change_links(),
@@ -280,7 +280,7 @@ impl Cluster {
         // Above all terms, also if some nodes forgot theirs.
         self.term += 100;
         let (term, members) = (self.term, self.members());
-        (0..self.machines.len()).for_each(|at| self.restart(at, CrashKind::PowerCut, None));
+        (0..self.machines.len()).for_each(|at| self.restart(at, CrashKind::PowerCut));
         self.heals = true;
         let fence = |term, nominee| -> Vec<Fenced> {
             let fenced = self.machines.iter().map(|machine| machine.replica.fence(term, nominee));

@@ -68,16 +68,16 @@ impl Machine {
     }
 
     /// Crashes, and starts again. It crashes again at operation `again` of the opening, if that has so many.
-    pub fn restart(&mut self, kind: CrashKind, seed: u64, up_to: Option<u64>, again: Option<u64>) {
+    pub fn restart(&mut self, kind: CrashKind, seed: u64, again: Option<u64>) {
         let (env, number) = (self.env.crash(kind, seed), self.replica.number());
         self.env.faults().crash_now();
         if let Some(nth) = again {
             env.faults().crash_at(env.faults().op_count() + nth);
         }
-        let opened = Replica::open_cut(shared(&env), PATH, options(evicts(number)), number, up_to);
+        let opened = Replica::open(shared(&env), PATH, options(evicts(number)), number);
         if env.faults().has_crashed() {
             self.env = env;
-            return self.restart(CrashKind::PowerCut, seed + 1, up_to, None);
+            return self.restart(CrashKind::PowerCut, seed + 1, None);
         }
         env.faults().crash_at(u64::MAX);
         *self =
@@ -85,11 +85,11 @@ impl Machine {
     }
 
     /// Opens the replica again without a crash of the machine.
-    pub fn reopen(&mut self, up_to: Option<u64>) -> Result<(), NodeError> {
+    pub fn reopen(&mut self) -> Result<(), NodeError> {
         self.reads.clear();
         self.next.clear();
         self.checked = 0;
-        self.replica.reopen(up_to)
+        self.replica.reopen()
     }
 
     /// Whether it has an entry durably.

@@ -75,7 +75,9 @@ impl Cluster {
         if self.canary == Canary::AcknowledgesBeforeTheSync && self.random.one_in(3) {
             let matched = append.entries.last().map_or(append.previous, |entry| entry.id);
             let (node, term, round) = (to as u32 + 1, append.term, append.round);
-            self.network.replies.push((from, Appended { node, term, matched, round }));
+            self.network
+                .replies
+                .push((from, Appended { node, term, matched, csn: Default::default(), round }));
             return;
         }
         self.append(to, &append);
@@ -94,7 +96,7 @@ impl Cluster {
             Err(NodeError::Differs { begin_after, .. }) => Some(begin_after),
             Err(NodeError::StaleTerm { .. }) => None,
             Err(NodeError::MustReopen { up_to, .. }) => {
-                self.reopen(to, up_to);
+                self.reopen(to);
                 up_to
             }
             Err(error) => return self.failed(to, &error),
@@ -140,9 +142,9 @@ impl Cluster {
     }
 
     /// Opens a replica again, in place, or after a crash of its machine.
-    pub fn reopen(&mut self, at: usize, up_to: Option<u64>) {
+    pub fn reopen(&mut self, at: usize) {
         if self.random.one_in(2) {
-            return self.restart(at, CrashKind::Kill, up_to);
+            return self.restart(at, CrashKind::Kill);
         }
         self.acknowledge(at);
         let reopened = {
@@ -151,10 +153,10 @@ impl Cluster {
             if let Some(nth) = crash {
                 machine.env.faults().crash_at(machine.env.faults().op_count() + nth);
             }
-            machine.reopen(up_to)
+            machine.reopen()
         };
         if self.machines[at].env.faults().has_crashed() {
-            return self.restart(at, CrashKind::PowerCut, None);
+            return self.restart(at, CrashKind::PowerCut);
         }
         self.machines[at].env.faults().crash_at(u64::MAX);
         match reopened {

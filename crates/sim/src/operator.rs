@@ -16,8 +16,8 @@ impl Cluster {
             let path = Path::new("/db").join(TERM_FILE_NAME);
             let before = self.machines[at].env.read_raw(&path).expect("each node has one");
             let mut said = self.on(at, |replica| replica.fence(term, nominee));
-            if let Some(Err(NodeError::MustReopen { up_to, .. })) = said {
-                self.reopen(at, up_to);
+            if let Some(Err(NodeError::MustReopen { .. })) = said {
+                self.reopen(at);
                 said = self.on(at, |replica| replica.fence(term, nominee));
             }
             match said {
@@ -30,7 +30,7 @@ impl Cluster {
             }
             if self.canary == Canary::ForgetsTheTerm && self.random.one_in(2) {
                 self.machines[at].env.write_raw(&path, &before).expect("it is there");
-                self.restart(at, CrashKind::Kill, None);
+                self.restart(at, CrashKind::Kill);
             }
             if self.depth == 0 && self.random.one_in(4) {
                 self.depth += 1;

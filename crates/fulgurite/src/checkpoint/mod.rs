@@ -492,7 +492,7 @@ impl Checkpointer {
     }
 
     /// Chooses the boundary, freezes all memtables at it, and waits for the horizon to pass it (INV-CKPT-1).
-    fn begin(&mut self) -> Result<(Boundary, Vec<Arc<TableState>>)> {
+    fn begin(&self) -> Result<(Boundary, Vec<Arc<TableState>>)> {
         let Shared { log, pipeline, tables, growth, .. } = &self.shared;
         let written = growth.written();
         let (chunks, excess) = (growth.chunks(), growth.ahead_excess());
@@ -510,7 +510,7 @@ impl Checkpointer {
         });
         self.shared.hooks.reached("checkpoint boundary");
         pipeline.wait_horizon_or_no_quorum(covered, &*self.shared.env)?;
-        let kept = self.kept.keep(log, covered, growth);
+        let kept = KeptLog::keep(log, covered, growth);
         let replay = log.replay_point(kept);
         Ok((Boundary { covered, replay, kept, written, chunks, excess, grown, bulk }, tables))
     }
@@ -739,7 +739,7 @@ impl Checkpointer {
         let next = Superblock {
             epoch: log.epoch(),
             durable: end.durable_csn,
-            clock_ms: reads.now_ms(),
+            clock_ms: clock.shown_ms(reads.now_ms()),
             clock_step: clock.step(),
             closed_at: end.written,
             ..self.current()
@@ -761,7 +761,7 @@ impl Checkpointer {
             replay: at.replay,
             covered: at.covered,
             durable: log.durable_csn(),
-            clock_ms: reads.now_ms(),
+            clock_ms: clock.shown_ms(reads.now_ms()),
             clock_step: clock.step(),
             closed_at: Lsn::NULL,
             ..self.current()

@@ -36,8 +36,13 @@ pub(crate) struct Debt {
 impl Debt {
     /// The debt that recovery found; `lists` are the operations, and the operation lists in chunks, that it read.
     pub fn recovered(report: &RecoveryReport, lists: LogBytes) -> Debt {
-        let replayed = LogBytes { regular: report.walked_bytes, ..LogBytes::default() } + lists;
-        Debt { replayed, lives: report.epochs, written_at_checkpoint: LogBytes::default() }
+        // A replicated log has more than is replayed, for nodes that were away.
+        let (bytes, lives) = match report.last_entry.index {
+            0 => (report.walked_bytes, report.epochs),
+            _ => (report.uncovered_bytes, report.uncovered_epochs.max(1)),
+        };
+        let replayed = LogBytes { regular: bytes, ..LogBytes::default() } + lists;
+        Debt { replayed, lives, written_at_checkpoint: LogBytes::default() }
     }
 
     /// Counts from a checkpoint that began when this life had written `written`.

@@ -11,7 +11,7 @@ use super::watches::{WatchState, Watches};
 use super::{BROKEN, Pipeline};
 use crate::error::OrError;
 use crate::latency::{Stopwatch, Timed};
-use crate::{CsnRange, Error, Numbered, Result};
+use crate::{Acks, CsnRange, Error, Numbered, Result};
 use fulgurite_log::CommitLog;
 use fulgurite_types::sync::{Ordering, fence};
 
@@ -52,18 +52,21 @@ impl<L: CommitLog> Pipeline<L> {
     /// Waits until a submitted commit may be acknowledged at its level. `needs` is at or above the newest commit above
     /// `Async` that it read.
     pub fn wait_acknowledged(&self, csn: Csn, needs: Csn, timed: Timed) -> Result<()> {
-        let waits = timed.level.waits();
+        let waits = timed.waits();
         self.request(csn, timed.level);
         self.log.wait_durable(if waits { csn } else { needs }).map_err(|error| self.unknown(csn, error))?;
         if waits {
             self.visible_or_broken(csn)?;
         } else {
+            if timed.level.waits() {
+                self.log.wait_durable_here(csn).map_err(|error| self.unknown(csn, error))?;
+            }
             self.stage(csn, timed.level)?;
             self.check_acknowledgeable(csn)?;
             self.acknowledge(csn);
         }
         self.stopwatch.stop(csn, timed, self.stopwatch.now_ns());
-        Ok(())
+        if timed.acks == Acks::All { self.wait_everywhere(csn) } else { Ok(()) }
     }
 
     /// A ticket for a submitted commit, which at every level is visible when this returns (INV-TXN-11). The commit is
@@ -101,7 +104,8 @@ impl<L: CommitLog> Pipeline<L> {
         fence(Ordering::SeqCst);
         // As in `check_acknowledgeable`: the last flush may not cover it. An earlier commit that is not applied yet hides it from
         // readers, seldom and for a moment: then it is acknowledged when it is durable.
-        let is_ending = self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some();
+        let is_ending =
+            self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some() || self.is_refused(csn);
         if is_ending || !is_staged || csn > self.visible() {
             return Numbered { csn, needs: csn, shows: csn };
         }
@@ -135,6 +139,9 @@ impl<L: CommitLog> Pipeline<L> {
     fn check_acknowledgeable(&self, csn: Csn) -> Result<()> {
         self.visible_or_broken(csn)?;
         fence(Ordering::SeqCst);
+        if self.is_refused(csn) {
+            return Err(self.not_leader());
+        }
         if self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some() {
             return self.wait(csn);
         }
@@ -166,6 +173,9 @@ impl<L: CommitLog> Pipeline<L> {
         self.tickets.add(ticket.clone());
         self.log.request_durable(due);
         self.complete_ripe_tickets();
+        if self.is_refused(due) {
+            self.complete_tickets();
+        }
         if let Some(why) = self.log.poisoned() {
             self.fail_tickets(&why.to_string());
         }
@@ -196,6 +206,10 @@ impl<L: CommitLog> Pipeline<L> {
         fence(Ordering::SeqCst);
         if self.watches.first() <= self.acknowledgeable() {
             Watches::wake(self.watches.take(|| self.acknowledgeable()));
+        }
+        if let Some(last) = self.log.refused_after() {
+            self.tickets.take_after(last).iter().for_each(|ticket| ticket.refuse());
+            Watches::wake(self.watches.take_after(last));
         }
         let ripe = self.tickets.take(|| self.acknowledgeable());
         if !ripe.complete.is_empty() {
@@ -258,6 +272,9 @@ impl<L: CommitLog> Pipeline<L> {
         }
         // No request is above the commits that there are: those of later commits up to it would be no news to the log's thread.
         self.log.request_durable(csn.min(self.newest()));
+        if self.is_refused(csn) {
+            return Err(self.not_leader());
+        }
         if !self.watches.arm(watch, csn) {
             return Err(self.ended());
         }
@@ -265,6 +282,10 @@ impl<L: CommitLog> Pipeline<L> {
         if csn <= self.acknowledgeable() {
             self.watches.disarm(watch);
             return Ok(true);
+        }
+        if self.is_refused(csn) {
+            self.watches.disarm(watch);
+            return Err(self.not_leader());
         }
         if self.log.poisoned().is_some() {
             // The log's thread reports it, also to this watch: no wake-up runs inside this call.

@@ -244,7 +244,7 @@ impl CommitLog for FakeLog {
 pub(crate) fn pipeline(ring_bits: u32) -> (Arc<FakeLog>, Arc<Pipeline<FakeLog>>) {
     let log = FakeLog::new();
     let stopwatch = Stopwatch::new(SimEnv::new(1), "fake".as_ref(), std::time::Duration::MAX);
-    (log.clone(), Pipeline::with_ring(log, Csn::ZERO, stopwatch, ring_bits))
+    (log.clone(), Pipeline::with_ring(log, Csn::ZERO, stopwatch, ring_bits, std::time::Duration::ZERO))
 }
 
 /// Work that is a closure.
@@ -279,6 +279,7 @@ pub(crate) fn submit_in(
     on_numbered: impl FnOnce(Csn),
 ) -> Option<Csn> {
     let frame = Frame {
+        is_local: false,
         user_bytes: 0,
         ops: 0,
         list_bytes: 0,

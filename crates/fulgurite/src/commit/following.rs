@@ -4,23 +4,24 @@
 //! that are agreed and durable here, in the order of their numbers, and no committer is admitted.
 //!
 //! - INV-REP-6: while a node follows, `visible` is the last applied commit, and every memtable that is frozen ends at `visible`: both happen
-//!   under one lock. So no boundary of a merge or of a checkpoint lies above what is agreed, and neither waits for a quorum.
+//!   under one lock. So no boundary of a merge or of a checkpoint lies above `agreed`, and neither waits for a quorum.
 //! - INV-REP-7: a leader admits no commit before all commits in its log are visible. Otherwise a commit would be validated without them, and
 //!   of two writes to one key the later one would not see the first.
 //!
 //! A node follows until it leads, and a node that led is opened again before it follows: so this ends once in an opening.
 
-use super::Pipeline;
+use super::{Pipeline, Unfinished};
 use crate::{Error, Result};
 use fulgurite_env::Env;
 use fulgurite_log::{CommitLog, Log, Role, Signal};
 use fulgurite_types::Csn;
 use fulgurite_types::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a checkpoint waits for a quorum.
-const QUORUM_WAIT: Duration = Duration::from_millis(200);
+const QUORUM_WAIT: Duration = Duration::from_secs(1);
 
 /// How often it looks.
 const QUORUM_LOOK: Duration = Duration::from_micros(200);
@@ -37,15 +38,22 @@ pub(super) struct Following {
     leader: AtomicU64,
     /// Wakes the thread that applies.
     applier: Arc<Signal>,
+    /// How long a committer waits for a quorum, and then for all.
+    quorum_wait: Duration,
+    /// At a leader: the other nodes, and the newest commit that each is known to have durably.
+    others: Mutex<BTreeMap<u32, Csn>>,
 }
 
 impl Following {
-    pub fn new() -> Following {
+    /// Of a node that does not follow yet.
+    pub fn new(quorum_wait: Duration) -> Following {
         Following {
+            quorum_wait,
             is_on: AtomicBool::new(false),
             applying: Mutex::new(()),
             leader: AtomicU64::new(UNKNOWN),
             applier: Arc::default(),
+            others: Mutex::default(),
         }
     }
 }
@@ -67,9 +75,11 @@ impl<L: CommitLog> Pipeline<L> {
         &self.following.applier
     }
 
-    /// Another node leads.
+    /// Another node leads, or this one, which may have nothing to apply before it admits commits.
     pub fn note_leader(&self, node: u32) {
-        self.following.leader.store(node.into(), Ordering::Relaxed);
+        if self.following.leader.swap(node.into(), Ordering::Relaxed) != u64::from(node) {
+            self.applier().wake();
+        }
     }
 
     /// The error of a commit that another node has to make.
@@ -83,15 +93,77 @@ impl<L: CommitLog> Pipeline<L> {
         if self.is_following() { Err(self.not_leader()) } else { Ok(()) }
     }
 
+    /// Waits for a quorum: nothing above `agreed` leaves the memory, so commits stop at a limit. At once if it must not wait.
+    #[cold]
+    pub(super) fn wait_for_quorum(&self, may_wait: bool) -> Result<()> {
+        let limit = if may_wait { self.following.quorum_wait } else { Duration::ZERO };
+        match self.log.wait_quorum(limit) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::NoQuorum { waited: limit }),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    /// This node leads: the others are these.
+    pub fn set_others(&self, nodes: &[u32]) {
+        *self.following.others.lock() = nodes.iter().map(|node| (*node, Csn::ZERO)).collect();
+    }
+
+    /// Another node has all commits up to this one durably.
+    pub fn note_other(&self, node: u32, csn: Csn) {
+        if let Some(noted) = self.following.others.lock().get_mut(&node) {
+            *noted = csn.max(*noted);
+        }
+    }
+
+    /// The other nodes, at a leader, and the newest commit that each is known to have durably.
+    pub fn others(&self) -> Vec<(u32, Csn)> {
+        self.following.others.lock().iter().map(|(node, csn)| (*node, *csn)).collect()
+    }
+
+    /// Returns when all nodes have a commit that a quorum has.
+    pub(super) fn wait_everywhere(&self, csn: Csn) -> Result<()> {
+        let begin_ns = self.stopwatch().now_ns();
+        loop {
+            let others = self.others();
+            let (have, want) =
+                (1 + others.iter().filter(|(_, noted)| *noted >= csn).count(), 1 + others.len());
+            if have == want {
+                return Ok(());
+            }
+            self.check_log()?;
+            let waited_ns = self.stopwatch().now_ns().saturating_sub(begin_ns);
+            if Duration::from_nanos(waited_ns) >= self.following.quorum_wait {
+                return Err(Error::ReplicasBehind { csn, have, want });
+            }
+            self.stopwatch().sleep(QUORUM_LOOK);
+        }
+    }
+
+    /// Whether commits have waited for a quorum since `begin_ns`, for as long as one may: visible commits cannot be merged.
+    pub fn lacks_quorum_since(&self, begin_ns: u64) -> bool {
+        let limit_ns = self.following.quorum_wait.as_nanos();
+        limit_ns > 0
+            && self.stable() < self.visible()
+            && u128::from(self.stopwatch().now_ns().saturating_sub(begin_ns)) >= limit_ns
+    }
+
+    /// Whether a commit with this number did not happen: this node led, and the cluster has it not.
+    pub(super) fn is_refused(&self, csn: Csn) -> bool {
+        self.log.refused_after().is_some_and(|last| csn > last)
+    }
+
     /// Applies the commit after `visible`, which is agreed and durable here, and makes it visible.
     pub fn follow(&self, csn: Csn, apply: impl FnOnce()) {
         let quiet = self.quiet();
+        let unfinished = Unfinished(self);
         let applying = self.following.applying.lock();
         assert_eq!(csn, self.visible().next(), "INV-REP-6: a commit is applied out of order");
         apply();
         self.numbers.synchronous.fetch_max(csn.0, Ordering::SeqCst);
         self.visible.store(csn.0, Ordering::SeqCst);
         drop(applying);
+        std::mem::forget(unfinished);
         self.wake_waiters();
         drop(quiet);
     }
@@ -137,15 +209,18 @@ impl Pipeline<Log> {
         }
     }
 
+    /// Whether this node leads, and has applied all: the log takes commits of others no more, and those of this node not yet.
+    pub fn may_serve(&self) -> bool {
+        matches!(self.log.role(), Some(Role::Leader { .. })) && self.visible() == self.log.reserved_csn()
+    }
+
     /// Admits commits if this node leads and all commits in its log are visible (INV-REP-7). Returns whether it does.
     pub fn begin_serving(&self, before: impl FnOnce()) -> bool {
         if !self.is_following() {
             return false;
         }
         let _applying = self.following.applying.lock();
-        // From here on the log has the commits of followers no more, and those of this node not yet.
-        let leads = matches!(self.log.role(), Some(Role::Leader { .. }));
-        if !leads || self.visible() != self.log.reserved_csn() {
+        if !self.may_serve() {
             return false;
         }
         before();

@@ -97,6 +97,7 @@ mod tickets;
 pub(crate) mod watches;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite_index::Io;
 use fulgurite_log::{
@@ -133,6 +134,8 @@ pub(crate) struct Frame {
     pub local: Vec<ChunkRef>,
     /// The bulk stream has to be synced up to this before the frame may be written.
     pub after_bulk: BulkPosition,
+    /// Whether it is acknowledged before it is stable, whatever its level: [`Acks::Local`](crate::Acks::Local).
+    pub is_local: bool,
     /// Bytes of the keys and values that the commit writes.
     pub user_bytes: u64,
     /// Its operations.
@@ -372,9 +375,9 @@ impl<L: CommitLog> Drop for Unfinished<'_, L> {
 }
 
 impl<L: CommitLog> Pipeline<L> {
-    /// A pipeline over an open log; `last` is the newest recovered commit.
-    pub fn new(log: Arc<L>, last: Csn, stopwatch: Stopwatch) -> Arc<Pipeline<L>> {
-        Pipeline::with_ring(log, last, stopwatch, RING_BITS)
+    /// A pipeline over an open log; `last` is the newest recovered commit. In a replicated log committers wait so long for a quorum.
+    pub fn new(log: Arc<L>, last: Csn, stopwatch: Stopwatch, quorum_wait: Duration) -> Arc<Pipeline<L>> {
+        Pipeline::with_ring(log, last, stopwatch, RING_BITS, quorum_wait)
     }
 
     /// Has the memory of open tickets counted.
@@ -383,7 +386,13 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// A pipeline with room for `1 << ring_bits` commits that are numbered and not visible.
-    fn with_ring(log: Arc<L>, last: Csn, stopwatch: Stopwatch, ring_bits: u32) -> Arc<Pipeline<L>> {
+    fn with_ring(
+        log: Arc<L>,
+        last: Csn,
+        stopwatch: Stopwatch,
+        ring_bits: u32,
+        quorum_wait: Duration,
+    ) -> Arc<Pipeline<L>> {
         let pipeline = Arc::new(Pipeline {
             log: log.clone(),
             ring: Ring::new(ring_bits),
@@ -401,7 +410,7 @@ impl<L: CommitLog> Pipeline<L> {
             tickets: Tickets::new(),
             watches: Watches::new(),
             stopwatch,
-            following: Following::new(),
+            following: Following::new(quorum_wait),
         });
         let observer = Arc::downgrade(&pipeline);
         log.set_observer(Box::new(move |durable| {
@@ -466,6 +475,9 @@ impl<L: CommitLog> Pipeline<L> {
     /// Step 0. `blocking` false gives `WouldBlock` instead of a wait.
     pub fn admit(&self, body_len: usize, chunks: usize, blocking: bool) -> Result<L::Admission> {
         self.check_leads()?;
+        if !self.log.has_quorum() {
+            self.wait_for_quorum(blocking)?;
+        }
         self.wait_for_room(blocking)?;
         let frame = frame_bytes(u32::try_from(body_len).expect("a body fits a frame"));
         let local = local_record_bytes(u16::try_from(chunks).expect("a frame names few chunks"));
@@ -519,7 +531,11 @@ impl<L: CommitLog> Pipeline<L> {
         let numbers = L::numbers(&reservation);
         let csn = numbers.csn;
         on_numbered(csn);
-        let newest = if level.waits() { &self.numbers.synchronous } else { &self.numbers.asynchronous };
+        let newest = if level.waits() && !frame.is_local {
+            &self.numbers.synchronous
+        } else {
+            &self.numbers.asynchronous
+        };
         newest.fetch_max(csn.0, Ordering::SeqCst);
         let is_published = self.publish(csn, Work { apply, body_lsn: numbers.body_lsn });
         let header = FrameHeader {

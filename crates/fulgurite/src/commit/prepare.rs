@@ -69,7 +69,21 @@ pub(crate) fn prepare(
     let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::references)?;
     let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::position);
     let time = TimeBounds::ANY;
-    Ok((Frame { kind, body: out, body_crc, time, local, after_bulk, user_bytes, ops, list_bytes }, work))
+    Ok((
+        Frame {
+            kind,
+            body: out,
+            body_crc,
+            time,
+            local,
+            after_bulk,
+            is_local: false,
+            user_bytes,
+            ops,
+            list_bytes,
+        },
+        work,
+    ))
 }
 
 /// Whether the commit of a write set that has written nothing ahead yet may write chunks.
@@ -100,7 +114,21 @@ pub(crate) fn prepare_one(
     let after_bulk = BulkPosition::default();
     let user_bytes = (key.len() + value_len) as u64;
     let (kind, time) = (KIND_COMMIT, TimeBounds::ANY);
-    (Frame { kind, body, body_crc, time, local, after_bulk, user_bytes, ops: 1, list_bytes: 0 }, work)
+    (
+        Frame {
+            kind,
+            body,
+            body_crc,
+            time,
+            local,
+            after_bulk,
+            is_local: false,
+            user_bytes,
+            ops: 1,
+            list_bytes: 0,
+        },
+        work,
+    )
 }
 
 fn user_bytes(key: &[u8], op: &WriteOp) -> u64 {

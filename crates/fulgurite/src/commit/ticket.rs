@@ -56,6 +56,8 @@ const PENDING: u8 = 0;
 const HEARD: u8 = 1;
 const DURABLE: u8 = 2;
 const UNKNOWN: u8 = 3;
+/// The commit did not happen: the node that was to number it was deposed.
+const REFUSED: u8 = 4;
 
 /// A ticket that was not complete from the start. `phase` only ever rises. It reaches `HEARD` and `UNKNOWN` under the
 /// lock of `listeners`, and `DURABLE` from `PENDING` without it, so that completing a ticket without listeners takes
@@ -210,6 +212,7 @@ impl TicketState {
                 let why = self.listeners.lock().why.clone();
                 Some(Err(self.unknown(&why.unwrap_or_default())))
             }
+            REFUSED => Some(Err(Error::NotLeader { leader: None })),
             _ => None,
         }
     }
@@ -258,6 +261,15 @@ impl TicketState {
         // Another thread may complete it between the exchanges; only the holder of the lock moves it to HEARD.
         if exchange(PENDING).is_ok() || exchange(HEARD).is_ok() {
             self.report(listeners, || Err(self.unknown(why)));
+        }
+    }
+
+    /// Ends the ticket of a commit that did not happen; runs its callbacks and wakers.
+    pub fn refuse(&self) {
+        let listeners = self.listeners.lock();
+        let exchange = |from| self.phase.compare_exchange(from, REFUSED, Ordering::AcqRel, Ordering::Acquire);
+        if exchange(PENDING).is_ok() || exchange(HEARD).is_ok() {
+            self.report(listeners, || Err(Error::NotLeader { leader: None }));
         }
     }
 

@@ -106,6 +106,16 @@ impl Tickets {
         Ripe { complete, failed: failed.into_iter().map(|(_, ticket)| ticket).collect(), why }
     }
 
+    /// Removes the tickets that wait for a commit after `last`: there is none, and never will be.
+    pub fn take_after(&self, last: Csn) -> Vec<Arc<TicketState>> {
+        let mut open = self.open.lock();
+        let start = open.queue.partition_point(|(due, _)| *due <= last);
+        let taken = open.queue.drain(start..).map(|(_, ticket)| ticket).collect();
+        open.charge();
+        self.note_first(&open);
+        taken
+    }
+
     /// From now on a ticket that is filed fails at once, with an unknown outcome. The next [`Tickets::take`] takes the
     /// open tickets: those that are durable and visible by then complete, the others fail.
     pub fn end(&self, why: &str) {

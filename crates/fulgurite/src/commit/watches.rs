@@ -122,12 +122,21 @@ impl Watches {
             return all.into();
         }
         let reached = reached();
+        self.take_armed(&open, |armed| armed <= reached)
+    }
+
+    /// Disarms the watches that wait for a commit after `last`, and returns them: there is none, and never will be.
+    pub fn take_after(&self, last: Csn) -> ToWake {
+        self.take_armed(&self.open.lock(), |armed| armed > last && armed.0 != DISARMED)
+    }
+
+    fn take_armed(&self, open: &Open, is_due: impl Fn(Csn) -> bool) -> ToWake {
         let mut ripe = ToWake::new();
-        for watch in open.all.iter().filter(|watch| watch.armed() <= reached) {
+        for watch in open.all.iter().filter(|watch| is_due(watch.armed())) {
             watch.armed.store(DISARMED, Ordering::Relaxed);
             ripe.push(watch.clone());
         }
-        self.note_first(&open);
+        self.note_first(open);
         ripe
     }
 

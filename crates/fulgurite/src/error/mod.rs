@@ -193,6 +193,15 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
+    /// The commit happened, and a quorum has it, so it stays; but not all replicas have it yet, as [`Acks::All`](crate::Acks::All) asked for.
+    ReplicasBehind {
+        /// The commit's number.
+        csn: Csn,
+        /// How many replicas are known to have it durably.
+        have: usize,
+        /// How many there are.
+        want: usize,
+    },
     /// The log failed while this commit was on its way. The commit happened wholly or not at all: the next open of the
     /// database decides, and that outcome is final. To learn it, read what the transaction wrote.
     OutcomeUnknown {
@@ -327,6 +336,7 @@ impl Error {
             | Error::Refused { .. } => ErrorKind::Request,
             Error::NoSpace { .. } => ErrorKind::Space,
             Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Closed => ErrorKind::Reopen,
+            Error::ReplicasBehind { .. } => ErrorKind::Environment,
             Error::Damaged { .. } => ErrorKind::Restore,
             Error::Locked { .. } | Error::NewerFormat { .. } | Error::Io { .. } => ErrorKind::Environment,
         }
@@ -493,6 +503,9 @@ impl fmt::Display for Error {
             Error::UnsupportedDurability { level, why } => write!(f, "{level:?} is not possible: {why}"),
             Error::NotLeader { leader } => fmt_not_leader(f, *leader),
             Error::NoQuorum { waited } => fmt_no_quorum(f, *waited),
+            Error::ReplicasBehind { csn, have, want } => {
+                write!(f, "commit {csn} is agreed and stays, but only {have} of {want} replicas have it yet")
+            }
             Error::OutcomeUnknown { csn, source, at_risk } => fmt_unknown(f, *csn, source, at_risk),
             Error::Poisoned { what, at_risk } => fmt_poisoned(f, what, at_risk),
             Error::WouldBlock(missing) => {

@@ -20,6 +20,7 @@ mod tables;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite_env::{Dir, Env, Lock};
 use fulgurite_log::{ClosedLog, Durability, Log, LogOptions, RecoveryReport, ReplayFrom};
@@ -73,11 +74,18 @@ pub struct RecoveryProgress {
 }
 
 /// How a node of a cluster opens its database.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Replica {
     /// The entry after which its log is cut, because the leader has others there.
     pub up_to_entry: Option<u64>,
+    /// So many bytes of commits may wait for a quorum.
+    pub unagreed_bytes_max: u64,
+    /// How long a commit waits beyond that.
+    pub quorum_wait: Duration,
 }
+
+/// What waits for a quorum takes this part of the memory budget at most: it cannot be merged.
+const UNAGREED_SHARE: u64 = 16;
 
 /// What recovery found in a directory.
 struct Recovered {
@@ -86,6 +94,8 @@ struct Recovered {
     log: Arc<Log>,
     report: RecoveryReport,
     clock: Clock,
+    /// In a replicated log that of a follower, as which each opening begins.
+    pipeline: Arc<Pipeline>,
     restored: Restored,
     spills: Arc<SpillPins>,
     /// The memory budget.
@@ -169,35 +179,31 @@ fn recover(
     let current = superblock.current();
     let no_barrier_refusal = refuse_no_barrier(home, options, &superblock)?;
     let mut log_options = log_options(options, no_barrier_refusal.is_none());
-    log_options.replicated = replica.is_some();
+    if let Some(replica) = replica {
+        log_options.replicated = true;
+        log_options.unagreed_bytes_max = replica.unagreed_bytes_max.min(budget as u64 / UNAGREED_SHARE);
+    }
     let mut replay = Replay::new(options, budget, progress);
     let (log, report, checkpoint) = open_log(env, home, current, log_options, replica, &mut replay)?;
+    // Of a history whose log is gone only this node's clock is known.
+    let commit_ms = report.covered_time_ms.max(replay.clock_ms);
+    let commit_ms = if commit_ms == 0 { current.clock_ms } else { commit_ms };
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
     let restored = restore(&log, checkpoint, options, &spills, replay)?;
-    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, budget })
+    let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
+    let quorum_wait = replica.map_or(Duration::ZERO, |replica| replica.quorum_wait);
+    let pipeline = Pipeline::new(log.clone(), replayed(&report), stopwatch, quorum_wait);
+    if log.role().is_some() {
+        pipeline.begin_following();
+        clock.stand_at(commit_ms);
+    }
+    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, pipeline, restored, spills, budget })
 }
 
 /// The last commit that was replayed: in a replicated log the last one that is known to be agreed.
 fn replayed(report: &RecoveryReport) -> Csn {
     if report.last_entry.index > 0 { report.agreed.csn } else { report.last_csn }
-}
-
-/// The pipeline, which in a replicated log begins as a follower's.
-fn pipeline(
-    files: &Files,
-    log: &Arc<Log>,
-    report: &RecoveryReport,
-    (env, options): (&Arc<dyn Env>, &Options),
-    clock: &Clock,
-) -> Arc<Pipeline> {
-    let stopwatch = Stopwatch::new(env.clone(), &files.path, options.slow_commit);
-    let pipeline = Pipeline::new(log.clone(), replayed(report), stopwatch);
-    if log.role().is_some() {
-        pipeline.begin_following();
-        clock.set_standing(true);
-    }
-    pipeline
 }
 
 /// Builds the owners, each from those before it, and the engine.
@@ -208,12 +214,12 @@ fn build(
     options: Options,
     recovered: Recovered,
 ) -> Engine {
-    let Recovered { superblock, no_barrier_refusal, log, report, clock, restored, spills, .. } = recovered;
+    let Recovered { superblock, no_barrier_refusal, log, report, clock, pipeline, restored, spills, .. } =
+        recovered;
     let Restored { tables, accounts, chain, lists, disk_reads, .. } = restored;
     let unproven = unproven(&*home, &report);
     let (hooks, progress) = (Arc::new(Hooks::new()), Arc::<Progress>::default());
     let (files, clock) = (Arc::new(Files::new(home, lock)), Arc::new(clock));
-    let pipeline = pipeline(&files, &log, &report, (&env, &options), &clock);
     let reads = Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone());
     let space = Space::new(accounts, spills.clone(), log.clone(), env.clone(), disk_reads.clone());
     let (reads, checks) = (reads.ending(options.max_snapshot_age), space.checks());

@@ -4,6 +4,7 @@ use super::Transaction;
 use super::memory::TransactionCharge;
 use super::savepoints::Savepoints;
 use super::taken::Taken;
+use crate::Acks;
 use crate::Isolation;
 use crate::handle::Handle;
 use crate::read_set::ReadSet;
@@ -68,6 +69,7 @@ impl Transaction {
             reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
             snapshot,
             durability: engine.options.effective(engine.options.durability),
+            acks: Acks::Quorum,
             engine: engine.clone(),
             isolation,
             writes: WriteSet::default(),

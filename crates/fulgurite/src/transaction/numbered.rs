@@ -88,6 +88,7 @@ impl Transaction {
     /// Those of [`Transaction::commit`].
     pub fn commit_numbered(self) -> Result<Numbered> {
         let engine = self.engine.clone();
+        self.check_acks()?;
         let (level, needs) = (self.durability, self.reads.needs());
         if self.is_read_only(&engine)? {
             return Ok(self.numbered_as_read(&engine));
@@ -108,6 +109,7 @@ impl Transaction {
         if self.is_read_only(&engine)? {
             return Ok(Attempt::Committed(self.numbered_as_read(&engine)));
         }
+        self.check_acks()?;
         engine.check_writable()?;
         engine.reads.begin_step(&self.snapshot)?;
         if let Some(missing) = self.missing(&engine) {

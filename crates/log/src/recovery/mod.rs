@@ -136,6 +136,13 @@ pub struct RecoveryReport {
     pub read_bytes: u64,
     /// How many bytes of groups there are from the replay point on: the next recovery would walk them again.
     pub walked_bytes: u64,
+    /// Of these bytes: those of groups with commits that the checkpoint does not cover, and how many epochs have such. In a replicated log
+    /// more is kept.
+    pub uncovered_bytes: u64,
+    /// See `uncovered_bytes`.
+    pub uncovered_epochs: u32,
+    /// When the newest commit that the checkpoint covers happened, in milliseconds since 1970; 0 if its frame was not read.
+    pub covered_time_ms: u64,
     /// How many living epochs were walked from the replay point on; each left a segment.
     pub epochs: u32,
     /// How many bytes were written again, because neither a durable mark nor the checkpoint covered them.
@@ -189,6 +196,9 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
             .iter()
             .map(|range| u64::from(range.end.offset() - range.start.offset()))
             .sum(),
+        uncovered_bytes: walked.uncovered_bytes,
+        uncovered_epochs: walked.uncovered_epochs,
+        covered_time_ms: walked.covered_time_ms,
         epochs: chain.spans.len() as u32,
         ..RecoveryReport::default()
     }

@@ -24,6 +24,11 @@ pub(crate) struct Walked {
     /// The walked ranges, in order.
     pub live: Vec<Range>,
     pub frames: u64,
+    /// Bytes of groups with commits that the checkpoint does not cover, and how many epochs have such.
+    pub uncovered_bytes: u64,
+    pub uncovered_epochs: u32,
+    /// When the newest commit that the checkpoint covers happened, if it was read.
+    pub covered_time_ms: u64,
     pub read_bytes: u64,
     pub index: ReplayIndex,
     /// The bytes of the segment read last: the one that holds `end`.
@@ -99,6 +104,9 @@ pub(super) fn walk(
             proven: from.lsn,
             live: Vec::new(),
             frames: 0,
+            uncovered_bytes: 0,
+            uncovered_epochs: 0,
+            covered_time_ms: 0,
             read_bytes: 0,
             index: ReplayIndex::new(Tip { csn: from.csn, lsn: from.lsn }),
             last_read: Vec::new(),
@@ -131,6 +139,7 @@ impl Walker<'_> {
         let mut buffer = std::mem::take(&mut self.out.last_read);
         let mut position = start;
         self.out.proven = start;
+        let uncovered_before = self.out.uncovered_bytes;
         let why = |position: Lsn| format!("epoch {} continues in it at {position}", span.epoch);
         let mut found = self.inventory.named(position.segment(), || why(position))?;
         loop {
@@ -153,6 +162,7 @@ impl Walker<'_> {
         self.out.last_read = buffer;
         self.sink.progress(self.out.read_bytes, self.total_bytes);
         self.out.end = position;
+        self.out.uncovered_epochs += u32::from(self.out.uncovered_bytes > uncovered_before);
         self.out.last_csn = self.last.unwrap_or(self.from.csn);
         let Some(Tip { csn, lsn: end }) = span.end else {
             return Ok(());
@@ -196,6 +206,9 @@ impl Walker<'_> {
             }
             let before = header.entry.index - u64::from(is_numbered(&header));
             let bytes = header.header_bytes() + header.payload_bytes;
+            if header.frames > 0 && header.last_csn() > self.from.csn {
+                self.out.uncovered_bytes += u64::from(bytes);
+            }
             self.out.index.group(header.first_csn, *position, bytes, before);
             *position = Lsn::new(found.number, header.end());
             if is_numbered(&header) && self.from.up_to_entry == Some(header.entry.index) {
@@ -347,6 +360,9 @@ impl Walker<'_> {
                 return Err(self.damaged(found, header.offset, what));
             }
             expected = expected.next();
+            if record.header.csn <= self.from.csn {
+                self.out.covered_time_ms = record.header.commit_time_ms;
+            }
             if record.header.csn <= self.from.csn || record.header.csn > last {
                 continue;
             }

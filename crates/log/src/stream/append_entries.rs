@@ -8,6 +8,10 @@ use crate::format::{GroupKind, Records};
 use fulgurite_types::sync::yield_now;
 use fulgurite_types::{Csn, EntryId, Lsn};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a committer that waits for a quorum looks.
+const QUORUM_LOOK: Duration = Duration::from_micros(500);
 
 /// An entry as it is sent from node to node: the payload of a group, without local records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +112,8 @@ impl CommitStream {
     pub fn fence(&self) -> Result<EntryId, LogError> {
         let last = self.replicated()?.fence();
         self.shared.wake_sleepers();
+        // What waits for commits that have no number hears that they are none: not on this thread, which may hold locks.
+        self.shared.request_completion();
         Ok(last)
     }
 
@@ -120,7 +126,7 @@ impl CommitStream {
         let mut admission = self.admit_bytes(entry.payload.len())?;
         let Entry { id, kind, frames, .. } = *entry;
         let whole = WholeGroup { kind, frames, time_ms, payload: &entry.payload, entry: Some(id) };
-        entries.append(id, entry.last_csn(), || {
+        entries.append(id, entry.last_csn(), entry.payload.len() as u64, || {
             self.groups.append_entry(&mut admission.admitted, &whole, Some(entry.first_csn))
         })?;
         admission.stream = None;
@@ -229,6 +235,36 @@ impl CommitStream {
             None => csn,
             Some(entries) => csn.min(entries.agreed_csn()),
         }
+    }
+
+    /// Whether there is room for commits before the next ones are agreed.
+    #[inline]
+    pub fn has_quorum(&self) -> bool {
+        let bytes_max = self.shared.options.unagreed_bytes_max;
+        self.entries.as_ref().is_none_or(|entries| entries.unagreed_bytes() <= bytes_max)
+    }
+
+    /// Waits for that, so long at most; returns whether there is.
+    pub fn wait_quorum(&self, limit: Duration) -> Result<bool, LogError> {
+        let clock = self.shared.env.clock();
+        let begin_ns = clock.monotonic_ns();
+        while !self.has_quorum() {
+            self.shared.check_usable()?;
+            if self.entries.as_ref().is_some_and(|entries| !entries.leads()) {
+                return Err(LogError::NotLeader);
+            }
+            if Duration::from_nanos(clock.monotonic_ns().saturating_sub(begin_ns)) >= limit {
+                return Ok(false);
+            }
+            self.shared.wake_threads();
+            clock.sleep(QUORUM_LOOK);
+        }
+        Ok(true)
+    }
+
+    /// The newest commit that has a number, if this node led, so that no other gets one.
+    pub fn refused_after(&self) -> Option<Csn> {
+        self.entries.as_ref()?.last_csn_of_deposed()
     }
 
     /// Returns when a quorum has `csn`, which is durable here.

@@ -64,8 +64,19 @@ struct State {
     /// The last entry that a flush took, and the last commit at or before it.
     taken: EntryId,
     taken_csn: Csn,
-    pending: VecDeque<(EntryId, Csn)>,
+    pending: VecDeque<Pending>,
+    /// Bytes of the payloads of all entries that this opening noted.
+    noted_bytes: u64,
     agreed: Agreed,
+}
+
+/// An entry after the agreed one.
+struct Pending {
+    id: EntryId,
+    /// The last commit at or before it.
+    csn: Csn,
+    /// `noted_bytes` up to its end.
+    bytes: u64,
 }
 
 pub(crate) struct Entries {
@@ -73,6 +84,8 @@ pub(crate) struct Entries {
     /// Of `state`, for readers without its lock.
     agreed_csn: AtomicU64,
     agreed_index: AtomicU64,
+    /// Bytes of entries that are not agreed, beside those that recovery found.
+    unagreed_bytes: AtomicU64,
     leads: AtomicBool,
     /// The end of the last group that is stamped: up to here a shipper reads.
     stamped: AtomicU64,
@@ -88,6 +101,7 @@ impl Entries {
         Entries {
             agreed_csn: AtomicU64::new(agreed.csn.0),
             agreed_index: AtomicU64::new(agreed.index),
+            unagreed_bytes: AtomicU64::new(0),
             leads: AtomicBool::new(false),
             stamped: AtomicU64::new(tip.lsn.0),
             observer: RwLock::new(None),
@@ -98,7 +112,8 @@ impl Entries {
                 last_csn: tip.csn,
                 taken: last,
                 taken_csn: tip.csn,
-                pending,
+                pending: pending.into_iter().map(|(id, csn)| Pending { id, csn, bytes: 0 }).collect(),
+                noted_bytes: 0,
                 agreed,
             }),
         }
@@ -171,7 +186,7 @@ impl Entries {
             );
             if group.entry.is_none() {
                 assert_eq!(state.last, state.taken, "INV-REP-1: a leader's groups follow what it appended");
-                state.note(next, group.last_csn());
+                self.note(&mut state, next, group.last_csn(), group.len.into());
             }
             group.entry = Some(next);
             (state.taken, state.taken_csn) = (next, group.last_csn());
@@ -193,6 +208,7 @@ impl Entries {
         &self,
         id: EntryId,
         last_csn: Csn,
+        bytes: u64,
         append: impl FnOnce() -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         let mut state = self.state.lock();
@@ -203,7 +219,7 @@ impl Entries {
             return Err(LogError::Usage(format!("entry {id} cannot follow entry {}", state.last)));
         }
         append()?;
-        state.note(id, last_csn);
+        self.note(&mut state, id, last_csn, bytes);
         Ok(())
     }
 
@@ -223,9 +239,20 @@ impl Entries {
     /// The entry of an index after the agreed one; `None` for others.
     pub fn pending(&self, index: u64) -> Option<EntryId> {
         let state = self.state.lock();
-        let first = state.pending.front()?.0.index;
+        let first = state.pending.front()?.id.index;
         let nth = usize::try_from(index.checked_sub(first)?).ok()?;
-        Some(state.pending.get(nth)?.0)
+        Some(state.pending.get(nth)?.id)
+    }
+
+    /// The last commit at or before an entry that is not before the agreed one; for others none.
+    pub fn csn_at(&self, index: u64) -> Csn {
+        let state = self.state.lock();
+        let first = state.agreed.index + 1;
+        match index.checked_sub(first) {
+            None if index == state.agreed.index => state.agreed.csn,
+            None => Csn::ZERO,
+            Some(nth) => state.pending.get(nth as usize).map_or(Csn::ZERO, |pending| pending.csn),
+        }
     }
 
     /// The newest commit that has a number, if no other gets one.
@@ -244,13 +271,14 @@ impl Entries {
         if matches!(state.role, Role::Leader { term } if term != id.term) {
             return None;
         }
-        let first = state.pending.front()?.0.index;
+        let first = state.pending.front()?.id.index;
         let nth = usize::try_from(id.index.checked_sub(first)?).ok()?;
-        let (found, csn) = *state.pending.get(nth)?;
+        let Pending { id: found, csn, bytes } = *state.pending.get(nth)?;
         if found != id {
             return None;
         }
         state.pending.drain(..=nth);
+        self.unagreed_bytes.store(state.noted_bytes - bytes, SeqCst);
         state.agreed = Agreed { index: id.index, csn };
         self.agreed_csn.store(csn.0, SeqCst);
         self.agreed_index.store(id.index, SeqCst);
@@ -259,6 +287,11 @@ impl Entries {
 
     pub fn agreed(&self) -> Agreed {
         self.state.lock().agreed
+    }
+
+    /// Bytes of the entries that are not agreed, but for those that recovery found.
+    pub fn unagreed_bytes(&self) -> u64 {
+        self.unagreed_bytes.load(SeqCst)
     }
 
     pub fn agreed_csn(&self) -> Csn {
@@ -270,14 +303,14 @@ impl Entries {
     }
 }
 
-impl State {
-    fn note(&mut self, id: EntryId, csn: Csn) {
-        assert!(
-            csn >= self.last_csn,
-            "INV-REP-1: entry {id} ends with commit {csn}, before {}",
-            self.last_csn
-        );
-        (self.last, self.last_csn) = (id, csn);
-        self.pending.push_back((id, csn));
+impl Entries {
+    /// An entry of so many bytes has its number.
+    fn note(&self, state: &mut State, id: EntryId, csn: Csn, bytes: u64) {
+        let before = state.last_csn;
+        assert!(csn >= before, "INV-REP-1: entry {id} ends with commit {csn}, before {before}");
+        (state.last, state.last_csn) = (id, csn);
+        state.noted_bytes += bytes;
+        state.pending.push_back(Pending { id, csn, bytes: state.noted_bytes });
+        self.unagreed_bytes.fetch_add(bytes, SeqCst);
     }
 }

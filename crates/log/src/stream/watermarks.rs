@@ -320,6 +320,11 @@ impl Progress {
         index.find(after).ok_or_else(|| LogError::TooOld { after, oldest: index.oldest() })
     }
 
+    /// A commit after which there are about so many bytes of groups, as far as the index reaches.
+    pub fn csn_before(&self, bytes: u64) -> Csn {
+        self.index.lock().csn_before(bytes)
+    }
+
     /// Like [`Progress::find`], for a replicated log: a group at or before the entry of `after`, which may be the last one that stays, and
     /// before all entries without frames that follow. `None` if the index was trimmed past it.
     pub fn find_replicated(&self, after: Csn) -> Option<Lsn> {
@@ -344,6 +349,8 @@ struct GroupStart {
     lsn: Lsn,
     /// The index of the last entry before it.
     entry_before: u64,
+    /// Bytes of all groups before it, from where the index began.
+    bytes_before: u64,
 }
 
 /// A sparse index from CSNs to groups, in memory: one entry per 64 KiB of commit stream. And the tip, the durable end
@@ -353,6 +360,7 @@ pub(crate) struct ReplayIndex {
     /// Both numbers rise.
     entries: VecDeque<GroupStart>,
     bytes_since: u64,
+    bytes: u64,
     tip: Tip,
     tip_entry: EntryId,
 }
@@ -363,6 +371,7 @@ impl ReplayIndex {
         ReplayIndex {
             entries: VecDeque::new(),
             bytes_since: SPACING_BYTES,
+            bytes: 0,
             tip,
             tip_entry: EntryId::default(),
         }
@@ -371,10 +380,12 @@ impl ReplayIndex {
     /// Adds a group, with frames or not, that recovery found or that becomes durable now.
     pub fn group(&mut self, first_csn: Csn, start: Lsn, bytes: u32, entry_before: u64) {
         if self.bytes_since >= SPACING_BYTES {
-            self.entries.push_back(GroupStart { first_csn, lsn: start, entry_before });
+            let bytes_before = self.bytes;
+            self.entries.push_back(GroupStart { first_csn, lsn: start, entry_before, bytes_before });
             self.bytes_since = 0;
         }
         self.bytes_since += u64::from(bytes);
+        self.bytes += u64::from(bytes);
     }
 
     /// Makes the next group an entry: it begins an epoch or a segment.
@@ -425,6 +436,13 @@ impl ReplayIndex {
         self.entries.front().map_or(self.tip.csn, |group| group.first_csn.prev())
     }
 
+    /// A commit after which there are about so many bytes of groups; the oldest after which the index finds all, if there are fewer.
+    pub fn csn_before(&self, bytes: u64) -> Csn {
+        let start = self.bytes.saturating_sub(bytes);
+        let index = self.entries.partition_point(|group| group.bytes_before <= start).saturating_sub(1);
+        self.entries.get(index).map_or(self.tip.csn, |group| group.first_csn.prev())
+    }
+
     /// Drops groups whose frames are all after `csn`, where the log was cut off.
     pub fn cut(&mut self, csn: Csn, end: Lsn) {
         while self.entries.back().is_some_and(|group| group.lsn >= end) {
@@ -458,7 +476,13 @@ mod tests {
         assert_eq!(index.find(Csn(9)), Some(Lsn::new(1, 4096)));
         assert_eq!(index.find(Csn(10)), Some(Lsn::new(1, 84_096)));
         assert_eq!(index.find(Csn(50)), Some(Lsn::new(1, 404_096)));
+        assert_eq!(
+            [0, 39_999, 40_000, 40_001, 100_000].map(|bytes| index.csn_before(bytes)),
+            [45, 45, 45, 35, 35].map(Csn)
+        );
+        assert_eq!((index.csn_before(399_999), index.csn_before(u64::MAX)), (Csn(0), Csn(0)));
         index.drop_before(Csn(12));
+        assert_eq!(index.csn_before(u64::MAX), Csn(10));
         assert_eq!(index.find(Csn(12)), Some(Lsn::new(1, 84_096)));
         assert_eq!(index.find(Csn(3)), None);
         assert_eq!(index.oldest(), Csn(10));

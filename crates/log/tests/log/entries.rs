@@ -464,7 +464,7 @@ fn a_commit_waits_until_it_is_agreed() {
     // The close does not wait for others.
     let (csn, _) = append(&node.log, b"is not agreed", &[]).unwrap();
     node.log.close().unwrap();
-    assert!(matches!(node.log.wait_durable(csn), Err(LogError::Closed)));
+    assert!(matches!(node.log.wait_durable(csn), Err(LogError::NotAgreed)));
 }
 
 #[test]

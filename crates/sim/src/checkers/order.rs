@@ -4,13 +4,15 @@
 use crate::client::{Transaction, Value, id_of};
 use fulgurite_log::{Entry, GroupKind};
 use fulgurite_types::Csn;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(crate) struct Order {
     ids: BTreeMap<Csn, u64>,
     /// The values of each key, by the commit from which on it has them.
     values: BTreeMap<u64, BTreeMap<Csn, Value>>,
+    /// Transactions that did not happen, as their clients heard.
+    refused: BTreeSet<u64>,
 }
 
 impl Order {
@@ -25,6 +27,7 @@ impl Order {
                 panic!("seed {seed}: commit {csn} is of transaction {id}, which got no number")
             };
             assert_eq!(transaction.csn, csn, "seed {seed}: transaction {id} has two numbers");
+            assert!(!self.refused.contains(&id), "seed {seed}: commit {csn} was refused, and is there");
             let (key, read) = transaction.read;
             let before = self.at(key, csn.prev());
             assert_eq!(before, read, "seed {seed}: transaction {id}, commit {csn}, read key {key}");
@@ -38,6 +41,11 @@ impl Order {
             }
             self.ids.insert(csn, id);
         }
+    }
+
+    /// A client heard that its transaction did not happen.
+    pub fn refused(&mut self, id: u64) {
+        self.refused.insert(id);
     }
 
     /// The transaction of a commit.
