@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(index.find(Csn(50)), Some(Lsn::new(1, 404_096)));
         assert_eq!(
             [0, 39_999, 40_000, 40_001, 100_000].map(|bytes| index.csn_before(bytes)),
-            [45, 45, 45, 35, 35].map(Csn)
+            [40, 40, 40, 40, 30].map(Csn)
         );
         assert_eq!((index.csn_before(399_999), index.csn_before(u64::MAX)), (Csn(0), Csn(0)));
         index.drop_before(Csn(12));
