@@ -217,6 +217,10 @@ impl Node {
         Some(up_to)
     }
 
+    pub(crate) fn is_retired(&self) -> bool {
+        self.state.lock().is_retired
+    }
+
     /// Ends what this node does until its log is opened again.
     fn end(&self, state: &mut State, up_to: Option<u64>) -> NodeError {
         state.must_reopen = Some(up_to);

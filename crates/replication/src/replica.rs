@@ -127,12 +127,16 @@ impl Replica {
     /// Which entry that is, only the node knows, and once: a cut that was right a moment ago may lose what was acknowledged since.
     ///
     /// # Errors
-    /// [`NodeError::Database`], and those of [`Node::new`]: the replica is closed, open it anew. Without the cut, which a leader will ask for
-    /// again.
+    /// [`NodeError::Database`], and those of [`Node::new`]: the replica is closed, and its calls fail from then on ([`NodeError::Retired`]). Open it
+    /// with [`Replica::open`]; the leader will ask for the cut again.
     pub fn reopen(&self) -> Result<(), NodeError> {
         let _opening = self.opening.lock();
         let old = self.open_now();
-        let Some(up_to_entry) = old.node.retire() else { return Ok(()) };
+        let Some(up_to_entry) = old.node.retire() else {
+            // An opening that failed left it.
+            let node = self.number;
+            return if old.node.is_retired() { Err(NodeError::Retired { node }) } else { Ok(()) };
+        };
         // No lock of this replica is held that callbacks of tickets might need.
         if let Err(error) = old.database.clone().close() {
             tracing::warn!(%error, path = %self.path.display(), "closing a database to open it again");

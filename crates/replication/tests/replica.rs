@@ -604,3 +604,21 @@ fn the_time_of_a_follower_is_that_of_its_newest_commit_also_where_its_own_clock_
     trio.crash(1, CrashKind::Kill);
     assert_eq!(get(&trio.db(1), "lease").as_deref(), Some("v"));
 }
+
+#[test]
+fn an_opening_that_fails_leaves_a_replica_that_says_so() {
+    let mut trio = led();
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[3]);
+    let message = trio.replica(2).append_after(0).unwrap().unwrap();
+    trio.replica(1).append(&message).unwrap_err();
+    trio.envs[0].faults().fail_all_writes(true);
+    assert!(trio.replica(1).reopen().is_err());
+    trio.envs[0].faults().fail_nothing();
+    for error in [trio.replica(1).reopen().unwrap_err(), trio.replica(1).append(&message).unwrap_err()] {
+        assert!(matches!(error, NodeError::Retired { node: 1 }), "{error}");
+    }
+    trio.crash(1, CrashKind::Kill);
+    trio.replicate(2, &[1, 3]);
+    assert_eq!(trio.replica(1).positions().entries, trio.replica(2).positions().entries);
+}
