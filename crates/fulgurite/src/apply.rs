@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_log::{LogReader, OwnedFrame};
+use fulgurite_log::{CommitLog, LogReader, OwnedFrame};
 
 use crate::Result;
 use crate::catalog::TableState;
@@ -60,6 +60,7 @@ impl Engine {
     /// Whether there is something to apply, or commits may be admitted now.
     pub fn has_to_apply(&self) -> bool {
         self.pipeline.is_following()
+            && self.log.poisoned().is_none()
             && (self.pipeline.visible() < self.pipeline.stable() || self.pipeline.may_serve())
     }
 

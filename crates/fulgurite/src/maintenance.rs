@@ -265,10 +265,7 @@ impl Engine {
                 self.merge_table(table)?;
             }
             self.check_pause()?;
-            if self.pipeline.lacks_quorum_since(start_ns) {
-                let waited_ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
-                return Err(Error::NoQuorum { waited: Duration::from_nanos(waited_ns) });
-            }
+            self.check_quorum_since(start_ns)?;
             self.wakeups.wake_merger();
             self.merger.wait_if(|| self.has_too_many_memtables(table));
         }
@@ -277,11 +274,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Fails if a commit has waited for merging since `start_ns`, and what keeps memtables from being merged is that no quorum has them.
+    pub fn check_quorum_since(&self, start_ns: u64) -> Result<()> {
+        self.pipeline.check_quorum_since(start_ns)
+    }
+
     /// A callback must not wait for a thread of the database: it may run on the merger, or on the log's flusher.
     fn merge_in_callback(&self, table: &TableState) -> Result<()> {
         let boundary = table.index.memtables().oldest_immutable().map(|memtable| memtable.boundary());
         if let Some(boundary) = boundary {
-            self.pipeline.wait_horizon(boundary)?;
+            self.pipeline.wait_horizon_or_no_quorum(boundary, &*self.env)?;
         }
         self.merge_table(table)
     }

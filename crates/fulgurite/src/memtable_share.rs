@@ -194,6 +194,7 @@ impl Engine {
                 return self.merge_some();
             }
             self.check_pause()?;
+            self.check_quorum_since(start_ns)?;
             self.wakeups.wake_merger();
             self.merger.wait_if(|| self.memtables_are_over());
         }

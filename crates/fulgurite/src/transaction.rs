@@ -560,7 +560,9 @@ impl Transaction {
     /// commits that it read are not known to be durable.
     pub fn commit(self) -> Result<Commit> {
         let engine = self.engine.clone();
-        let timed = Timed { acks: self.acks, ..engine.pipeline.stopwatch().start(self.durability) };
+        // Alone, a node is its quorum.
+        let acks = if engine.log.role().is_some() { self.acks } else { Acks::Quorum };
+        let timed = Timed { acks, ..engine.pipeline.stopwatch().start(self.durability) };
         let needs = self.reads.needs();
         let pipeline = &engine.pipeline;
         if self.is_read_only(&engine)? {
@@ -716,7 +718,7 @@ impl Transaction {
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let reads = reads.into_validated();
         let level = self.durability;
-        frame.is_local = self.acks == Acks::Local;
+        frame.is_local = self.acks == Acks::Local && engine.log.role().is_some();
         engine.commit(Committing { transaction: self, reads, exclusive }, level, frame, work, acknowledge)
     }
 }

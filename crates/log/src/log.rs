@@ -221,6 +221,14 @@ impl Log {
         self.stream.replicated().map_or(Csn::ZERO, |entries| entries.csn_at(index))
     }
 
+    /// Writes that all is agreed which is, unless a durable group says it: after a crash recovery delivers it. Nothing in a log that is not replicated.
+    ///
+    /// # Errors
+    /// [`LogError::NoSpace`], [`LogError::Io`], [`LogError::Poisoned`], [`LogError::Closed`].
+    pub fn mark_agreed(&self) -> Result<(), LogError> {
+        self.stream.mark_agreed()
+    }
+
     /// Sets a callback for when an entry has got its number, has become durable here, or is agreed. It must not block, and must not wait for
     /// durability, nor call [`Log::raise_agreed`]: the caller may be a thread that flushes.
     ///

@@ -59,8 +59,9 @@ impl Log {
     pub fn entries(&self, after: u64) -> Result<EntryReader, LogError> {
         self.stream.replicated()?;
         let oldest = self.stream.progress.oldest();
-        let start =
-            self.stream.progress.find_entry(after).ok_or(LogError::TooOld { after: oldest, oldest })?;
+        // The commit of that entry is not known any more.
+        let too_old = LogError::TooOld { after: oldest.prev(), oldest };
+        let start = self.stream.progress.find_entry(after).ok_or(too_old)?;
         Ok(EntryReader { cursor: GroupCursor::new(self, start)?, after })
     }
 }

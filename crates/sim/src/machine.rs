@@ -38,7 +38,8 @@ fn options(evicts: bool) -> Options {
     Options {
         background: false,
         log_buffer_bytes: 1 << 20,
-        checkpoint_log_bytes: 1 << 20,
+        // So much is kept for nodes that were away: none is filled from a copy here.
+        checkpoint_log_bytes: 64 << 20,
         memtable_bytes_max: Some(64 << 10),
         research: ResearchOptions { evict_everything: evicts, ..Default::default() },
         ..Options::default()

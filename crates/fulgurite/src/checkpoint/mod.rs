@@ -510,7 +510,7 @@ impl Checkpointer {
         });
         self.shared.hooks.reached("checkpoint boundary");
         pipeline.wait_horizon_or_no_quorum(covered, &*self.shared.env)?;
-        let kept = KeptLog::keep(log, covered, growth);
+        let kept = if self.shared.room.is_short() { covered } else { KeptLog::keep(log, covered, growth) };
         let replay = log.replay_point(kept);
         Ok((Boundary { covered, replay, kept, written, chunks, excess, grown, bulk }, tables))
     }
@@ -755,6 +755,8 @@ impl Checkpointer {
 
     fn write_superblock(&mut self, checkpoint: Lsn, at: &Boundary) -> Result<()> {
         let Shared { log, clock, reads, .. } = &self.shared;
+        // Trees may have commits after `covered`, which are agreed: an opening must find them agreed, too.
+        log.mark_agreed().or_error()?;
         let next = Superblock {
             epoch: log.epoch(),
             checkpoint,

@@ -231,6 +231,9 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     fn complete(&self, ticket: &TicketState, now_ns: u64) {
+        if ticket.timed().is_some() && self.is_refused(ticket.csn()) {
+            return ticket.refuse();
+        }
         let asynchronous = ticket.timed().filter(|timed| !timed.level.waits());
         if asynchronous.is_some() {
             self.acknowledge(ticket.csn());
@@ -312,7 +315,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Acknowledges a commit at `Async` or `None` whose `needs` are reached.
     pub fn acknowledge_numbered(&self, commit: Numbered) {
-        if commit.needs <= self.acknowledgeable() {
+        if commit.needs <= self.acknowledgeable() && !self.is_refused(commit.csn) {
             self.acknowledge(commit.shows.min(self.visible()));
         }
     }
@@ -373,6 +376,8 @@ impl<L: CommitLog> Finish for Pipeline<L> {
     fn finish(&self, ticket: &TicketState) {
         if self.wait(ticket.due()).is_ok() {
             self.complete(ticket, self.stopwatch.now_ns());
+        } else if self.is_refused(ticket.due()) {
+            ticket.refuse();
         }
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! A node follows until it leads, and a node that led is opened again before it follows: so this ends once in an opening.
 
+use super::quiet::is_in_callback;
 use super::{Pipeline, Unfinished};
 use crate::{Error, Result};
 use fulgurite_env::Env;
@@ -96,7 +97,8 @@ impl<L: CommitLog> Pipeline<L> {
     /// Waits for a quorum: nothing above `agreed` leaves the memory, so commits stop at a limit. At once if it must not wait.
     #[cold]
     pub(super) fn wait_for_quorum(&self, may_wait: bool) -> Result<()> {
-        let limit = if may_wait { self.following.quorum_wait } else { Duration::ZERO };
+        // A callback may run on the thread that brings the acknowledgements.
+        let limit = if may_wait && !is_in_callback() { self.following.quorum_wait } else { Duration::ZERO };
         match self.log.wait_quorum(limit) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::NoQuorum { waited: limit }),
@@ -140,12 +142,14 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Whether commits have waited for a quorum since `begin_ns`, for as long as one may: visible commits cannot be merged.
-    pub fn lacks_quorum_since(&self, begin_ns: u64) -> bool {
-        let limit_ns = self.following.quorum_wait.as_nanos();
-        limit_ns > 0
-            && self.stable() < self.visible()
-            && u128::from(self.stopwatch().now_ns().saturating_sub(begin_ns)) >= limit_ns
+    /// Fails if a committer has waited since `begin_ns`, for as long as one may, and visible commits cannot be merged because no quorum has them.
+    pub fn check_quorum_since(&self, begin_ns: u64) -> Result<()> {
+        let waited = Duration::from_nanos(self.stopwatch().now_ns().saturating_sub(begin_ns));
+        let limit = self.following.quorum_wait;
+        if limit.is_zero() || waited < limit || self.stable() >= self.visible() {
+            return Ok(());
+        }
+        Err(if self.log.refused_after().is_some() { self.not_leader() } else { Error::NoQuorum { waited } })
     }
 
     /// Whether a commit with this number did not happen: this node led, and the cluster has it not.

@@ -256,7 +256,6 @@ impl CommitStream {
             if Duration::from_nanos(clock.monotonic_ns().saturating_sub(begin_ns)) >= limit {
                 return Ok(false);
             }
-            self.shared.wake_threads();
             clock.sleep(QUORUM_LOOK);
         }
         Ok(true)

@@ -56,6 +56,21 @@ impl CommitStream {
         }
     }
 
+    /// Writes a mark group if no durable group names the newest agreed entry. Where there is no room for one, later groups do.
+    pub fn mark_agreed(self: &Arc<Self>) -> Result<(), LogError> {
+        let agreed = self.agreed_index();
+        while self.progress.marked_agreed() < agreed {
+            self.shared.check_usable()?;
+            match self.write_mark() {
+                Ok(true) => {}
+                Ok(false) => self.flush_entries()?,
+                Err(LogError::NoSpace { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// How long the log thread may sleep (INV-LOG-15). It may sleep until it is woken if nothing is requested, now or
     /// for later, the newest durable mark has reached the durable CSN, and no group waits to be written.
     fn look(&self) -> Sleep {

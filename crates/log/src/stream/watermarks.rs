@@ -23,7 +23,7 @@ use crate::format::Agreed;
 use crate::segments::Segment;
 use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{AtomicU64, Mutex};
-use fulgurite_types::{Csn, EntryId, Lsn};
+use fulgurite_types::{Csn, EntryId, Lsn, limits};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -278,6 +278,11 @@ impl Progress {
             || self.marks.marked_agreed.load(Ordering::Relaxed) < agreed_index
     }
 
+    /// The newest entry that a durable group says is agreed.
+    pub fn marked_agreed(&self) -> u64 {
+        self.marks.marked_agreed.load(Ordering::Relaxed)
+    }
+
     /// The last written group.
     pub fn last_written(&self) -> LastWritten {
         self.written.lock().last.clone()
@@ -390,6 +395,8 @@ impl ReplayIndex {
 
     /// Makes the next group an entry: it begins an epoch or a segment.
     pub fn mark(&mut self) {
+        // It takes a segment, however little is in it.
+        self.bytes += u64::from(limits::SEGMENT_BYTES_MIN);
         self.bytes_since = SPACING_BYTES;
     }
 
@@ -445,11 +452,9 @@ impl ReplayIndex {
 
     /// Drops groups whose frames are all after `csn`, where the log was cut off.
     pub fn cut(&mut self, csn: Csn, end: Lsn) {
-        while self.entries.back().is_some_and(|group| group.lsn >= end) {
-            self.entries.pop_back();
-        }
-        while self.entries.back().is_some_and(|group| group.first_csn > csn.next()) {
-            self.entries.pop_back();
+        let is_cut = |group: &mut GroupStart| group.lsn >= end || group.first_csn > csn.next();
+        while let Some(group) = self.entries.pop_back_if(is_cut) {
+            self.bytes = group.bytes_before;
         }
     }
 

@@ -199,6 +199,10 @@ fn leader_of_two_commits() -> Entry {
 /// Commits above `agreed` are kept and not replayed, until a header says that they are agreed.
 #[test]
 fn recovery_replays_agreed_entries() {
+    [true, false].into_iter().for_each(recovers_agreed_entries);
+}
+
+fn recovers_agreed_entries(is_asked: bool) {
     let [leader, follower] = [Node::new(1), Node::new(2)];
     leader.log.lead(1).unwrap();
     commit_here(&leader, 5);
@@ -213,8 +217,12 @@ fn recovery_replays_agreed_entries() {
     assert_eq!(lost.log.reserved_csn(), Csn(9));
     assert_eq!(lost.all_entries(), leader.all_entries());
     assert!(lost.log.raise_agreed(first).unwrap());
-    // A mark says it once the log is idle, and each opening again.
-    idle(&lost.env, &lost.log);
+    // A mark says it once the log is idle, or when asked for, and each opening again.
+    if is_asked {
+        lost.log.mark_agreed().unwrap();
+    } else {
+        idle(&lost.env, &lost.log);
+    }
     let (node, report, found) = lost.after_a_power_cut();
     assert_eq!((report.agreed, collected(&found)), (agreed(first.index, 5), (1..=5).collect()));
     let (node, report, found) = node.after_a_power_cut();
