@@ -91,7 +91,12 @@ pub(crate) struct Timed {
 impl Timed {
     /// Whether the commit is acknowledged once it is stable; else once it may be lost.
     pub fn waits(self) -> bool {
-        self.level.waits() && self.acks != Acks::Local
+        match self.acks {
+            Acks::Local => false,
+            Acks::Quorum => self.level.waits(),
+            // All have it after a quorum has.
+            Acks::All => true,
+        }
     }
 }
 

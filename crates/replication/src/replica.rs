@@ -18,7 +18,8 @@ use std::time::Duration;
 /// Its database follows until the node is appointed, and all commits in its log are applied: before, and after it was deposed, a commit fails
 /// with [`fulgurite::Error::NotLeader`]. Reads see what is agreed, and durable on this node.
 ///
-/// Whoever runs the cluster carries messages between the replicas, and opens this one again when a call says [`NodeError::MustReopen`].
+/// The program that runs the cluster carries messages between the replicas, and opens this one again when a call says
+/// [`NodeError::MustReopen`].
 pub struct Replica {
     number: u32,
     env: Arc<dyn Env>,

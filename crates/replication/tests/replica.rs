@@ -503,6 +503,17 @@ fn a_transaction_says_how_many_replicas_it_waits_for() {
     assert!(matches!(error, Error::ReplicasBehind { have: 2, want: 3, .. }), "{error:?}");
     let csn = all(&[2, 3]).unwrap().csn;
     assert_eq!(trio.replica(1).positions().others, [(2, csn), (3, csn)]);
+    // Also at a level that waits for no disk: all of them synced it.
+    std::thread::scope(|scope| {
+        let mut txn = commit(Acks::All);
+        txn.set_durability(fulgurite::Durability::None).unwrap();
+        let working = scope.spawn(move || txn.commit());
+        while !working.is_finished() {
+            trio.replicate(1, &[2, 3]);
+        }
+        let csn = working.join().unwrap().unwrap().csn;
+        assert!(trio.replica(1).positions().entries.agreed.csn >= csn);
+    });
     assert_eq!(get(&trio.db(3), "k").as_deref(), Some("All"));
 }
 

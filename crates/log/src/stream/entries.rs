@@ -257,6 +257,10 @@ impl Entries {
 
     /// The newest commit that has a number, if no other gets one.
     pub fn last_csn_of_deposed(&self) -> Option<Csn> {
+        // A leader's commits ask, without the lock.
+        if self.leads() {
+            return None;
+        }
         let state = self.state.lock();
         (state.role == Role::Deposed).then_some(state.last_csn)
     }

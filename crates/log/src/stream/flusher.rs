@@ -62,8 +62,8 @@ impl CommitStream {
         while self.progress.marked_agreed() < agreed {
             self.shared.check_usable()?;
             match self.write_mark() {
-                Ok(true) => {}
-                Ok(false) => self.flush_entries()?,
+                // Groups that wait say it, too, and a staged mark is not durable yet.
+                Ok(_) => self.flush_entries()?,
                 Err(LogError::NoSpace { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
