@@ -83,8 +83,9 @@ impl Engine {
                 frame
             }
         };
-        let decoded = decode(&self.tables, &frame, self.options.inline_bytes_max, || self.reads.readers());
-        let Decoded { work, tables, ops } = match decoded {
+        let inline_max = self.options.inline_bytes_max;
+        let decoded = decode(&self.log, &self.tables, &frame, inline_max, || self.reads.readers());
+        let Decoded { work, tables, ops, list_bytes, chunk_bytes } = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {
                 applying.next = Some(frame);
@@ -98,8 +99,12 @@ impl Engine {
             // Before the commit is visible: no snapshot sees it at an earlier time.
             self.clock.note_commit(frame.header.commit_time_ms);
         });
-        self.growth.count_ops(ops);
-        self.counters.user_bytes.add(frame.body.len() as u64);
+        match list_bytes {
+            0 => self.growth.count_ops(ops),
+            bytes => self.growth.count_list(bytes, ops),
+        }
+        self.growth.count_ahead(chunk_bytes);
+        self.counters.user_bytes.add(frame.body.len() as u64 + chunk_bytes);
         for table in &tables {
             freeze_if_grown(table, &self.pipeline, self.memtable_bytes_max());
         }

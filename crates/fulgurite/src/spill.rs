@@ -1,16 +1,17 @@
 //! Spills: values and operation lists that a transaction writes ahead, in chunks, off the commit path.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_index::{Extent, OutOfLine};
 use fulgurite_log::{BulkPosition, ChunkRef, Log, SpillId, ValueOwner};
-use fulgurite_types::{Csn, Lsn, TableId, limits, value_checksum};
+use fulgurite_types::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
 
-use crate::Result;
-use crate::body::ChunksRef;
+use crate::body::{self, ChunksRef};
 use crate::error::OrError;
 use crate::snapshots::SlotRef;
 use crate::space::pins::SpillPins;
+use crate::{Damage, Error, Result};
 
 /// The spill of one transaction: the chunks that it has written ahead.
 pub(crate) struct Spill {
@@ -46,7 +47,7 @@ impl Spill {
     }
 
     fn append(&mut self, ordinal: u32, bytes: &[u8], owner: Option<ValueOwner<'_>>) -> Result<Lsn> {
-        let on_segment = |segment| self.pins.pin(self.id, &self.snapshot, segment, self.since_ns);
+        let on_segment = |segment| self.pins.pin(self.id, Some(&self.snapshot), segment, self.since_ns);
         let (lsn, mark) = self.log.append_chunk(self.id, ordinal, bytes, owner, on_segment).or_error()?;
         self.mark = mark;
         self.bytes += bytes.len();
@@ -91,24 +92,12 @@ impl Spill {
         Ok((chunks, extents))
     }
 
-    /// The references to the chunks, for the group of the commit. A long list is itself written ahead, and the
-    /// references to its own chunks are returned, with ordinals from `u32::MAX` down.
+    /// The references to the chunks, for the group of the commit.
     pub fn references(&mut self) -> Result<Vec<ChunkRef>> {
-        let mut references = std::mem::take(&mut self.chunks);
-        let mut level_ordinal = u32::MAX;
-        while references.len() > limits::DIRECT_CHUNKS_MAX {
-            let mut upper = Vec::new();
-            for chunk in references.chunks(limits::CHUNK_BYTES_MAX / ChunkRef::BYTES) {
-                let mut bytes = Vec::with_capacity(chunk.len() * ChunkRef::BYTES);
-                for reference in chunk {
-                    reference.encode(&mut bytes);
-                }
-                let lsn = self.append(level_ordinal, &bytes, None)?;
-                upper.push(ChunkRef { spill: self.id, ordinal: level_ordinal, lsn, len: bytes.len() as u32 });
-                level_ordinal -= 1;
-            }
-            references = upper;
-        }
+        let chunks = std::mem::take(&mut self.chunks);
+        let on_segment = |segment| self.pins.pin(self.id, Some(&self.snapshot), segment, self.since_ns);
+        let (references, mark) = self.log.list_chunks(self.id, chunks, &on_segment).or_error()?;
+        self.mark = self.mark.max(mark);
         Ok(references)
     }
 
@@ -145,26 +134,61 @@ fn check_ordinals(first: u32, count: u32) -> Result<()> {
     Err(crate::Error::TooLarge { bytes: bytes(end), max: bytes(max) })
 }
 
-/// All references to chunks of a recovered commit, with lists of references resolved.
-pub(crate) fn resolve_references(log: &Log, references: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
-    let mut resolved = Vec::with_capacity(references.len());
-    for reference in references {
-        if reference.ordinal < limits::LISTS_ORDINAL_MIN {
-            resolved.push(*reference);
-            continue;
-        }
-        let bytes = log.read_chunk(reference).or_error()?;
-        let mut lower = Vec::new();
-        let mut reader = fulgurite_types::Reader::new(&bytes);
-        while !reader.is_empty() {
-            lower.push(ChunkRef::decode(&mut reader).map_err(|error| {
-                let what = format!("the list of chunks does not decode: {error}");
-                crate::Error::of_log(log.damage_at(reference.lsn, what))
-            })?);
-        }
-        resolved.extend(resolve_references(log, &lower)?);
+/// Where the chunks are to which a commit of the log refers.
+#[derive(Default)]
+pub(crate) struct ChunkRefs {
+    chunk_refs: Vec<ChunkRef>,
+    by_ordinal: BTreeMap<u32, usize>,
+}
+
+impl ChunkRefs {
+    /// `chunk_refs`: with lists of references resolved ([`Log::resolve_chunks`]).
+    pub fn new(chunk_refs: Vec<ChunkRef>) -> ChunkRefs {
+        let by_ordinal = chunk_refs.iter().enumerate().map(|(index, chunk)| (chunk.ordinal, index)).collect();
+        ChunkRefs { chunk_refs, by_ordinal }
     }
-    Ok(resolved)
+
+    fn of(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<&ChunkRef>> {
+        let chunk = |index: u32| {
+            let ordinal = chunks.ordinal + index;
+            let chunk = self.by_ordinal.get(&ordinal).map(|&index| &self.chunk_refs[index]);
+            chunk.filter(|chunk| chunk.spill == chunks.spill && chunk.len == chunks.chunk_len(index)).ok_or_else(|| {
+                Error::from(Damage::new(format!(
+                    "commit {csn} refers to chunk {ordinal} of a transaction, and the log does not say where it is"
+                )))
+                .of_commit(csn)
+            })
+        };
+        (0..chunks.count()).map(chunk).collect()
+    }
+
+    /// The value of commit `csn` that is in these chunks. Its checksum is that of `chunks`.
+    pub fn value(&self, chunks: &ChunksRef, csn: Csn) -> Result<OutOfLine> {
+        let chunk_refs = self.of(chunks, csn)?.into_iter();
+        let extents = chunk_refs.map(|chunk| Extent { lsn: chunk.lsn, len: chunk.len }).collect();
+        Ok(OutOfLine { len: chunks.len, checksum: chunks.checksum, extents })
+    }
+
+    /// The operation list of commit `csn` that is in these chunks, whose frame's body is at `body_lsn`.
+    pub fn operations(&self, log: &Log, chunks: &ChunksRef, csn: Csn, body_lsn: Lsn) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(chunks.len as usize);
+        for chunk in self.of(chunks, csn)? {
+            bytes.extend_from_slice(&log.read_chunk(chunk).or_error()?);
+        }
+        if crc32c(&bytes) != chunks.checksum {
+            let what = format!("the operations of commit {csn}, in chunks, fail their checksum");
+            return Err(Error::of_log(log.damage_at(body_lsn, what)).of_commit(csn));
+        }
+        Ok(bytes)
+    }
+}
+
+/// The body of a frame whose operations are in chunks.
+pub(crate) fn decode_chunks_body(log: &Log, body: &[u8], csn: Csn, body_lsn: Lsn) -> Result<ChunksRef> {
+    body::decode_chunks_body(body).map_err(|error| {
+        let what = format!("the body of commit {csn} does not decode: {error}");
+        Error::of_log(log.damage_at(body_lsn, what)).of_commit(csn)
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::bulk_stream::{Apart, BulkPosition};
+use crate::bulk_stream::{Apart, BulkPosition, BulkRecord};
 use crate::error::LogError;
 use crate::format::{
     BULK_HEADER_BYTES, BulkHeader, BulkKind, CHUNK_HEAD_BYTES, ChunkRef, OwnedBytes, SpillId, ValueOwner,
@@ -67,6 +67,13 @@ impl Log {
     /// # Errors
     /// [`LogError::Damaged`] if the record there is not this chunk.
     pub fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, LogError> {
+        let record = self.read_chunk_record(chunk)?;
+        let range = chunk_range(record.kind, &record.body).expect("it was just verified");
+        Ok(record.body[range].to_vec())
+    }
+
+    /// The record of a chunk, verified.
+    pub(crate) fn read_chunk_record(&self, chunk: &ChunkRef) -> Result<BulkRecord, LogError> {
         let wrong = || {
             let segment = self.segments.path(chunk.lsn.segment());
             let what = format!("chunk {} of a transaction is not there", chunk.ordinal);
@@ -82,7 +89,7 @@ impl Log {
         if spill != chunk.spill || ordinal != chunk.ordinal || range.len() != chunk.len as usize {
             return Err(wrong());
         }
-        Ok(record.body[range].to_vec())
+        Ok(record)
     }
 
     /// The error for bytes at `lsn` that differ from what was written.
@@ -133,7 +140,7 @@ impl Log {
 }
 
 /// Where the bytes of a chunk are in the body of its record.
-fn chunk_range(kind: BulkKind, body: &[u8]) -> Option<Range<usize>> {
+pub(crate) fn chunk_range(kind: BulkKind, body: &[u8]) -> Option<Range<usize>> {
     match kind {
         BulkKind::Chunk => {
             (body.len() >= CHUNK_HEAD_BYTES as usize).then_some(CHUNK_HEAD_BYTES as usize..body.len())

@@ -89,6 +89,7 @@ mod scan;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
 mod segments;
+mod sent_chunks;
 mod shared;
 mod signal;
 mod staging;
@@ -112,6 +113,7 @@ pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
 pub use room::LogRoom;
 pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in, visit_segment};
 pub use segments::{SegmentInfo, Stream};
+pub use sent_chunks::{ChunkPins, FrameChunks, SentChunk};
 pub use signal::{Signal, Sleep};
 pub use staging::{StagingId, StagingSummary, inspect_staging};
 pub use stats::LogStats;

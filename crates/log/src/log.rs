@@ -12,16 +12,16 @@ use crate::recovery::{
 };
 use crate::scan::{SegmentScan, read_segment_in, scan_segment_in};
 use crate::segments::{OPENING_FILES, SegmentInfo, Segments, Stream, supply};
+use crate::sent_chunks::{ChunkPins, Received};
 use crate::shared::Shared;
 use crate::stats::{LogStats, add};
-use crate::stream::append_entries::Entry;
 use crate::stream::entries::{EntryPositions, FoundEntries, Role};
 use crate::stream::groups::TimeBounds;
 use crate::stream::watermarks::Watermarks;
 use crate::stream::{Admission, CommitStream, Reservation};
 use crate::{format, threads};
 use fulgurite_env::{Dir, Env, Joiner};
-use fulgurite_types::{Csn, DatabaseId, EntryId, Epoch, Lsn};
+use fulgurite_types::{Csn, DatabaseId, EntryId, Epoch, Lsn, sync};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -63,6 +63,9 @@ pub struct Log {
     pub(crate) spans: Arc<[EpochSpan]>,
     /// How many spill ids were given.
     spills: AtomicU64,
+    /// Chunks that came for the next entry.
+    pub(crate) received: sync::Mutex<Received>,
+    pub(crate) pins: sync::RwLock<Option<Arc<dyn ChunkPins>>>,
     threads: Mutex<Vec<Box<dyn Joiner>>>,
 }
 
@@ -196,7 +199,20 @@ impl Log {
         let threads = Mutex::new(threads::start(&stream)?);
         let spills = AtomicU64::new(0);
         let spans = spans.into();
-        Ok(Arc::new(Log { stream, bulk, apart, segments, shared, is_direct, spans, spills, threads }))
+        let (received, pins) = (sync::Mutex::default(), sync::RwLock::default());
+        Ok(Arc::new(Log {
+            stream,
+            bulk,
+            apart,
+            segments,
+            shared,
+            is_direct,
+            spans,
+            spills,
+            received,
+            pins,
+            threads,
+        }))
     }
 
     // Entries of a replicated log.
@@ -247,7 +263,9 @@ impl Log {
     /// # Errors
     /// [`LogError::Usage`] if it is no follower, or its last entry is of this term or a later one; those of [`CommitLog::admit`].
     pub fn lead(&self, term: u64) -> Result<(), LogError> {
-        self.stream.lead(term)
+        self.stream.lead(term)?;
+        self.give_up_received();
+        Ok(())
     }
 
     /// Ends numbering for good: no commit is taken, and those without a number fail with [`LogError::NotLeader`]. Those with a number
@@ -257,16 +275,6 @@ impl Log {
     /// [`LogError::Usage`] if the log is not replicated.
     pub fn fence(&self) -> Result<EntryId, LogError> {
         self.stream.fence()
-    }
-
-    /// Appends an entry of a leader: after its own last one, and after all commits. It is durable once a flush has written it
-    /// ([`Log::flush_entries`]), with all that were appended before.
-    ///
-    /// # Errors
-    /// [`LogError::Usage`] if it is damaged, skips an index or a CSN, is of an older term than the last one, or if this node is no follower;
-    /// then nothing was appended. Those of [`CommitLog::admit`].
-    pub fn append_entry(&self, entry: &Entry) -> Result<(), LogError> {
-        self.stream.append_entry(entry)
     }
 
     /// Appends an entry that names the members of the cluster, as bytes that the log does not interpret.

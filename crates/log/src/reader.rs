@@ -2,9 +2,10 @@
 //! are read as soon as they have numbers.
 
 use crate::error::LogError;
-use crate::format::{ChunkRef, FrameHeader, GroupKind, Records};
-use crate::group_cursor::GroupCursor;
+use crate::format::{ChunkRef, FrameHeader, GroupHeader, GroupKind, Records, take_local_records};
+use crate::group_cursor::{GroupCursor, GroupRead};
 use crate::log::Log;
+use crate::sent_chunks::FrameChunks;
 use crate::stream::append_entries::Entry;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
@@ -56,13 +57,13 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::TooOld`] if the log does not reach back that far, [`LogError::Usage`] if it is not replicated.
-    pub fn entries(&self, after: u64) -> Result<EntryReader, LogError> {
+    pub fn entries(&self, after: u64) -> Result<EntryReader<'_>, LogError> {
         self.stream.replicated()?;
         let oldest = self.stream.progress.oldest();
         // The commit of that entry is not known any more.
         let too_old = LogError::TooOld { after: oldest.prev(), oldest };
         let start = self.stream.progress.find_entry(after).ok_or(too_old)?;
-        Ok(EntryReader { cursor: GroupCursor::new(self, start)?, after })
+        Ok(EntryReader { log: self, cursor: GroupCursor::new(self, start)?, after, chunks: Vec::new() })
     }
 }
 
@@ -123,18 +124,21 @@ impl LogReader {
 }
 
 /// Reads the entries of a replicated log, from an index on.
-pub struct EntryReader {
+pub struct EntryReader<'l> {
+    log: &'l Log,
     cursor: GroupCursor,
     after: u64,
+    /// The chunks to which the last entry refers.
+    chunks: Vec<ChunkRef>,
 }
 
-impl std::fmt::Debug for EntryReader {
+impl std::fmt::Debug for EntryReader<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "EntryReader(after {}, at {})", self.after, self.cursor.position())
     }
 }
 
-impl EntryReader {
+impl EntryReader<'_> {
     /// The next entry, or `None` if there is none yet.
     ///
     /// # Errors
@@ -148,15 +152,34 @@ impl EntryReader {
             if !header.kind.is_entry() || header.entry.index <= self.after {
                 continue;
             }
+            let (payload, chunks) = self.without_local_records(group)?;
             self.after = header.entry.index;
-            return Ok(Some(Entry {
-                id: header.entry,
-                kind: header.kind,
-                first_csn: header.first_csn,
-                frames: header.frames,
-                payload: group.payload,
-            }));
+            let GroupHeader { entry: id, kind, first_csn, frames, .. } = header;
+            return Ok(Some(Entry { id, kind, first_csn, frames, payload, chunks }));
         }
+    }
+
+    /// The payload of an entry as it is sent; notes the chunks to which it refers.
+    fn without_local_records(&mut self, group: GroupRead) -> Result<(Vec<u8>, Vec<FrameChunks>), LogError> {
+        self.chunks.clear();
+        if group.header.kind != GroupKind::Frames {
+            return Ok((group.payload, Vec::new()));
+        }
+        let (payload, records) = take_local_records(&group.payload)
+            .map_err(|error| self.cursor.undecodable(&group, &error.to_string()))?;
+        let mut frames = Vec::with_capacity(records.len());
+        for (csn, local) in records {
+            let chunks = self.log.resolve_chunks(&local);
+            let chunks = chunks.map_err(|error| self.log.too_old_if_freed(&local, error))?;
+            frames.push(FrameChunks { csn, count: chunks.len() as u32 });
+            self.chunks.extend(chunks);
+        }
+        Ok((payload.unwrap_or(group.payload), frames))
+    }
+
+    /// The chunks to which the last delivered entry refers, frame by frame.
+    pub fn chunks(&self) -> &[ChunkRef] {
+        &self.chunks
     }
 
     /// The index of the last delivered entry.

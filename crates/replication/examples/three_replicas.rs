@@ -12,7 +12,7 @@
 
 use fulgurite::{Database, Options, Table};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_replication::Replica;
+use fulgurite_replication::{Replica, SentUpTo};
 use parking_lot::{Condvar, Mutex};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -52,17 +52,17 @@ fn ship(
     wake: &Wake,
     is_over: &AtomicBool,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (mut seen, mut after) = (0, 0);
+    let (mut seen, mut after) = (0, SentUpTo::default());
     loop {
         seen = wake.wait(seen);
         leader.node().flushed()?;
         let was_over = is_over.load(Ordering::Relaxed);
         let message = leader.append_after(after)?.ok_or("nothing deposes it")?;
-        if message.entries.is_empty() && !was_over {
+        if message.is_empty() && !was_over {
             continue;
         }
         let appended = follower.append(&message)?;
-        after = appended.matched.index;
+        after = appended.up_to();
         leader.acknowledged(&appended)?;
         let at = follower.positions();
         if was_over && at.entries.agreed.csn == leader.positions().entries.agreed.csn {

@@ -1,6 +1,6 @@
 //! Errors of a node and of its file of terms.
 
-use crate::message::Fenced;
+use crate::message::{Fenced, SentUpTo};
 use fulgurite_log::LogError;
 use fulgurite_types::{Csn, DatabaseId, EntryId};
 use std::error::Error;
@@ -146,6 +146,18 @@ pub enum NodeError {
         /// Up to this index the two logs are the same.
         begin_after: u64,
     },
+    /// Chunks are missing before those that a leader sent: the node was opened again, or a message was lost. The leader begins at the first
+    /// that is missing.
+    ChunkGap {
+        /// The node.
+        node: u32,
+        /// The entry that refers to the chunks.
+        entry: EntryId,
+        /// How many chunks of it were sent before.
+        sent: u32,
+        /// How many of them the node has.
+        have: u32,
+    },
     /// The members are not a set with this node in it. Name each once.
     Members {
         /// The node.
@@ -236,12 +248,6 @@ impl fmt::Display for NodeError {
                 "the last entry is {last}, and node {} has entry {}, which may be agreed; appoint that node",
                 ahead.node, ahead.last
             ),
-            NodeError::Gap { node, previous, last } => {
-                write!(
-                    f,
-                    "entry {previous} was sent to node {node}, which has none after {last}; begin there"
-                )
-            }
             NodeError::Members { node, members } => {
                 write!(f, "{members:?} cannot be the members: name each once, node {node} among them")
             }
@@ -249,15 +255,6 @@ impl fmt::Display for NodeError {
                 f,
                 "node {node} noted term {noted}, and its log has entry {last}: the file of terms is not the one of this log; fill the \
                  node from another one, under another number"
-            ),
-            NodeError::OtherHistory { node, entry, first, next } => write!(
-                f,
-                "entry {entry} begins with commit {first}, and on node {node} commit {next} has to follow; fill it from a copy of the \
-                 leader's database"
-            ),
-            NodeError::Differs { node, previous, begin_after } => write!(
-                f,
-                "entry {previous} was sent to node {node}, which has another one there; begin after entry {begin_after}"
             ),
             NodeError::MustReopen { node, up_to: Some(index) } => write!(
                 f,
@@ -288,6 +285,44 @@ impl fmt::Display for NodeError {
             NodeError::Database(error) => error.fmt(f),
             NodeError::Term(error) => error.fmt(f),
             NodeError::Log(error) => error.fmt(f),
+            sent => fmt_sent(sent, f),
+        }
+    }
+}
+
+/// What keeps a node from taking what a leader sent.
+fn fmt_sent(error: &NodeError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        NodeError::Gap { node, previous, last } => {
+            write!(f, "entry {previous} was sent to node {node}, which has none after {last}; begin there")
+        }
+        NodeError::ChunkGap { node, entry, sent, have } => write!(
+            f,
+            "what follows chunk {sent} of entry {entry} was sent to node {node}, which has {have} of them; begin there"
+        ),
+        NodeError::OtherHistory { node, entry, first, next } => write!(
+            f,
+            "entry {entry} begins with commit {first}, and on node {node} commit {next} has to follow; fill it from a copy of the \
+                 leader's database"
+        ),
+        NodeError::Differs { node, previous, begin_after } => write!(
+            f,
+            "entry {previous} was sent to node {node}, which has another one there; begin after entry {begin_after}"
+        ),
+        _ => unreachable!("the caller has all others"),
+    }
+}
+
+impl NodeError {
+    /// Where the leader begins when it sends to the node next, if the node lacks what comes before that which was sent.
+    pub fn begin_after(&self) -> Option<SentUpTo> {
+        match self {
+            NodeError::Gap { last, .. } => Some(last.index.into()),
+            NodeError::Differs { begin_after, .. } => Some((*begin_after).into()),
+            NodeError::ChunkGap { entry, have, .. } => {
+                Some(SentUpTo { index: entry.index.saturating_sub(1), chunks: *have })
+            }
+            _ => None,
         }
     }
 }

@@ -26,7 +26,7 @@ mod replica;
 mod term_file;
 
 pub use error::{NodeError, TermError};
-pub use message::{Append, Appended, Fenced, ReadBarrier};
+pub use message::{Append, Appended, Fenced, ReadBarrier, SentUpTo};
 pub use node::Node;
 pub use replica::{Replica, ReplicaOptions, ReplicaPositions};
 pub use term_file::{TERM_FILE_NAME, TermFile};

@@ -16,22 +16,25 @@
 //!   the leader's: after that it may have entries of an older leader.
 
 use crate::error::{NodeError, TermError};
-use crate::message::{Append, Appended, Fenced, ReadBarrier};
+use crate::message::{Append, Appended, Fenced, ReadBarrier, SentUpTo};
 use crate::term_file::TermFile;
-use fulgurite_log::{Entry, EntryPositions, Log, LogError, Role};
+use fulgurite_log::{Entry, EntryPositions, EntryReader, Log, LogError, Role, SentChunk};
 use fulgurite_types::EntryId;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
-/// A message has at most so many bytes of entries, or one entry.
-const APPEND_BYTES_MAX: usize = 1 << 20;
+/// A message has about so many bytes of entries and chunks.
+pub(crate) const APPEND_BYTES_MAX: usize = 1 << 20;
 
 /// A node.
 #[derive(Debug)]
 pub struct Node {
     number: u32,
     log: Arc<Log>,
+    append_bytes_max: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -75,6 +78,7 @@ impl Node {
         let node = Node {
             number,
             log,
+            append_bytes_max: AtomicUsize::new(APPEND_BYTES_MAX),
             state: Mutex::new(State {
                 terms,
                 leading: None,
@@ -229,13 +233,14 @@ impl Node {
 
     // The leader.
 
-    /// What a follower gets next, if its log is this one's up to index `after`: some entries, and what is agreed. `None` if this node does
-    /// not lead.
+    /// What a follower gets next, if it has this node's log up to `after`: some entries, each with the chunks to which it refers before it,
+    /// and what is agreed. A message has [`Node::set_append_bytes_max`] bytes, about. `None` if this node does not lead.
     ///
     /// # Errors
     /// [`NodeError::Gap`] if this log does not reach so far. [`NodeError::Log`] with [`LogError::TooOld`] if it does not reach back that far:
     /// the follower has to be filled from a copy.
-    pub fn append_after(&self, after: u64) -> Result<Option<Append>, NodeError> {
+    pub fn append_after(&self, after: impl Into<SentUpTo>) -> Result<Option<Append>, NodeError> {
+        let SentUpTo { index: after, chunks: chunks_before } = after.into();
         let mut state = self.state.lock();
         let Some(leading) = &mut state.leading else { return Ok(None) };
         let Leading { term, agreed, round, .. } = *leading;
@@ -256,14 +261,47 @@ impl Node {
                 last: self.positions().last,
             })?,
         };
-        let (mut entries, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
-        while bytes < APPEND_BYTES_MAX
+        let (leader, begun) = (self.number, None);
+        let (chunks, entries) = (Vec::new(), Vec::new());
+        let mut append =
+            Append { leader, term, previous, chunks_before, chunks, entries, begun, agreed, round };
+        self.fill(&mut append, &mut reader)?;
+        Ok(Some(append))
+    }
+
+    /// Fills a message with what comes next in the log.
+    fn fill(&self, append: &mut Append, reader: &mut EntryReader<'_>) -> Result<(), NodeError> {
+        let (mut bytes, bytes_max) = (0, self.append_bytes_max.load(Relaxed));
+        while bytes < bytes_max
             && let Some(entry) = reader.next()?
         {
+            let first = append.entries.is_empty();
+            let all = reader.chunks();
+            if first && append.chunks_before as usize > all.len() {
+                append.chunks_before = 0;
+            }
+            let skipped = if first { append.chunks_before as usize } else { 0 };
+            for chunk in &all[skipped..] {
+                if bytes >= bytes_max {
+                    append.begun = Some(entry.id);
+                    return Ok(());
+                }
+                let chunk = self.log.chunk_to_send(chunk)?;
+                bytes += chunk.body.len();
+                append.chunks.push(chunk);
+            }
             bytes += entry.payload.len();
-            entries.push(entry);
+            append.entries.push(entry);
         }
-        Ok(Some(Append { leader: self.number, term, previous, entries, agreed, round }))
+        if append.entries.is_empty() {
+            append.chunks_before = 0;
+        }
+        Ok(())
+    }
+
+    /// Sets how many bytes of entries and chunks a message has, about: it ends after the first that reaches so many. Default 1 MiB.
+    pub fn set_append_bytes_max(&self, bytes: usize) {
+        self.append_bytes_max.store(bytes.max(1), Relaxed);
     }
 
     /// A follower has acknowledged. Returns whether more is agreed now.
@@ -349,10 +387,11 @@ impl Node {
     /// Takes what a leader sent: checks that it continues this log, appends it, makes it durable, and acknowledges all of it at once.
     ///
     /// # Errors
-    /// [`NodeError::StaleTerm`] if the leader's term is over; [`NodeError::Gap`] and [`NodeError::Differs`] if this log does not have the
-    /// entry before these: the leader begins earlier; [`NodeError::MustReopen`] if this log has others in their place, or led before. [`NodeError::TwoLeaders`], [`NodeError::Term`],
+    /// [`NodeError::StaleTerm`] if the leader's term is over; [`NodeError::Gap`], [`NodeError::ChunkGap`] and [`NodeError::Differs`] if this log does
+    /// not have what comes before these: the leader begins earlier; [`NodeError::MustReopen`] if this log has others in their place, or led before. [`NodeError::TwoLeaders`], [`NodeError::Term`],
     /// [`NodeError::Log`].
     pub fn append(&self, message: &Append) -> Result<Appended, NodeError> {
+        message.check()?;
         let mut state = self.state.lock();
         self.check_usable(&state)?;
         let (term, noted) = (message.term, state.terms.term());
@@ -371,9 +410,19 @@ impl Node {
         self.check_previous(message.previous)?;
         let mut matched = message.previous;
         let mut csn = self.log.entry_csn(matched.index);
+        let mut chunks = Chunks { nth: message.chunks_before, rest: &message.chunks };
         for entry in &message.entries {
-            self.append_entry(&mut state, matched, entry)?;
+            self.append_entry(&mut state, matched, entry, &mut chunks)?;
             (matched, csn) = (entry.id, entry.last_csn());
+        }
+        if let Some(begun) = message.begun {
+            self.check_begun(&mut state, matched, begun)?;
+            if begun.index > self.positions().last.index {
+                self.receive(begun, chunks.rest.len(), &mut chunks)?;
+            } else {
+                // It is there as a whole: no more of its chunks have to come.
+                (matched, csn) = (begun, csn.max(self.log.entry_csn(begun.index)));
+            }
         }
         self.log.flush_entries()?;
         drop(state);
@@ -383,7 +432,44 @@ impl Node {
         } else {
             self.log.raise_agreed(matched)?;
         }
-        Ok(Appended { node: self.number, term, matched, csn, round: message.round })
+        let (of, count) = self.log.received_chunks();
+        let chunks = if of.index == matched.index + 1 { count } else { 0 };
+        Ok(Appended { node: self.number, term, matched, chunks, csn, round: message.round })
+    }
+
+    /// Takes the next `count` chunks, which are of an entry that is not there. Those that came before are passed over.
+    fn receive(&self, entry: EntryId, count: usize, chunks: &mut Chunks<'_>) -> Result<(), NodeError> {
+        for (nth, chunk) in chunks.take(count) {
+            let have = self.received(entry);
+            if nth > have {
+                return Err(NodeError::ChunkGap { node: self.number, entry, sent: nth, have });
+            }
+            if nth == have {
+                self.log.receive_chunk(entry, nth, chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many chunks of an entry came that is not there.
+    fn received(&self, entry: EntryId) -> u32 {
+        let (of, count) = self.log.received_chunks();
+        if of == entry { count } else { 0 }
+    }
+
+    /// Entries in the place of one that has begun to come are cut, as in [`Node::append_entry`].
+    fn check_begun(&self, state: &mut State, previous: EntryId, begun: EntryId) -> Result<(), NodeError> {
+        if begun.index != previous.index + 1 {
+            return Err(NodeError::Gap { node: self.number, previous: begun, last: previous });
+        }
+        let EntryPositions { last, agreed, .. } = self.positions();
+        if begun.index <= last.index
+            && begun.index > agreed.index
+            && self.log.pending_entry(begun.index) != Some(begun)
+        {
+            return Err(self.end(state, Some(begun.index - 1)));
+        }
+        Ok(())
     }
 
     fn check_previous(&self, previous: EntryId) -> Result<(), NodeError> {
@@ -399,22 +485,55 @@ impl Node {
 
     /// Appends an entry, unless it is there. Entries in its place are cut only because of an entry that follows what both logs have: what this
     /// node has, and does not know to be agreed, may be agreed.
-    fn append_entry(&self, state: &mut State, previous: EntryId, entry: &Entry) -> Result<(), NodeError> {
-        if entry.id.index != previous.index + 1 {
-            return Err(NodeError::Gap { node: self.number, previous: entry.id, last: previous });
-        }
-        let EntryPositions { last, agreed, .. } = self.positions();
-        if entry.id.index > last.index {
+    fn append_entry(
+        &self,
+        state: &mut State,
+        previous: EntryId,
+        entry: &Entry,
+        chunks: &mut Chunks<'_>,
+    ) -> Result<(), NodeError> {
+        self.check_begun(state, previous, entry.id)?;
+        let count: u64 = entry.chunks.iter().map(|frame| u64::from(frame.count)).sum();
+        let coming = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(chunks.nth as usize);
+        if entry.id.index > self.positions().last.index {
             let (first, next) = (entry.first_csn, self.log.reserved_csn().next());
             if first != next {
                 return Err(NodeError::OtherHistory { node: self.number, entry: entry.id, first, next });
             }
-            return Ok(self.log.append_entry(entry)?);
+            self.receive(entry.id, coming, chunks)?;
+            let have = self.received(entry.id);
+            if u64::from(have) != count {
+                return Err(NodeError::ChunkGap {
+                    node: self.number,
+                    entry: entry.id,
+                    sent: chunks.nth,
+                    have,
+                });
+            }
+            self.log.append_entry(entry)?;
+        } else {
+            chunks.take(coming).for_each(drop);
         }
-        if entry.id.index > agreed.index && self.log.pending_entry(entry.id.index) != Some(entry.id) {
-            return Err(self.end(state, Some(entry.id.index - 1)));
-        }
+        chunks.nth = 0;
         Ok(())
+    }
+}
+
+/// The chunks of a message that were not looked at yet.
+struct Chunks<'m> {
+    /// Which of its entry the first one is.
+    nth: u32,
+    rest: &'m [SentChunk],
+}
+
+impl<'m> Chunks<'m> {
+    /// The next ones, with which of their entry each is.
+    fn take(&mut self, count: usize) -> impl Iterator<Item = (u32, &'m SentChunk)> + use<'m> {
+        let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
+        let first = self.nth;
+        self.rest = rest;
+        self.nth += taken.len() as u32;
+        (first..).zip(taken)
     }
 }
 

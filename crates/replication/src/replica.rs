@@ -2,8 +2,8 @@
 //! what follows from them for the database.
 
 use crate::error::NodeError;
-use crate::message::{Append, Appended, Fenced};
-use crate::node::Node;
+use crate::message::{Append, Appended, Fenced, SentUpTo};
+use crate::node::{APPEND_BYTES_MAX, Node};
 use crate::term_file::TermFile;
 use fulgurite::{Csn, Database, Options};
 use fulgurite_env::Env;
@@ -39,11 +39,18 @@ pub struct ReplicaOptions {
     pub unagreed_bytes_max: u64,
     /// How long a commit waits beyond that, before it fails with [`fulgurite::Error::NoQuorum`]. Default 5 s.
     pub quorum_wait: Duration,
+    /// About how many bytes of entries and chunks a message has. Default 1 MiB.
+    pub append_bytes_max: usize,
 }
 
 impl From<Options> for ReplicaOptions {
     fn from(database: Options) -> ReplicaOptions {
-        ReplicaOptions { database, unagreed_bytes_max: 16 << 20, quorum_wait: Duration::from_secs(5) }
+        ReplicaOptions {
+            database,
+            unagreed_bytes_max: 16 << 20,
+            quorum_wait: Duration::from_secs(5),
+            append_bytes_max: APPEND_BYTES_MAX,
+        }
     }
 }
 
@@ -84,7 +91,7 @@ impl Replica {
         number: u32,
     ) -> Result<Replica, NodeError> {
         let (path, options) = (path.as_ref(), options.into());
-        let database = open_database(&env, path, &options, None)?;
+        let database = open_database(&env, path, number, &options, None)?;
         let last = database.log().entry_positions().map_or_else(Default::default, |at| at.last);
         if last.index > 0 {
             return Err(NodeError::Used { node: number, last });
@@ -106,7 +113,7 @@ impl Replica {
     ) -> Result<Replica, NodeError> {
         let mut options = options.into();
         options.database.create = false;
-        let database = open_database(&env, path.as_ref(), &options, None)?;
+        let database = open_database(&env, path.as_ref(), number, &options, None)?;
         Replica::with(env, path.as_ref(), options, number, database)
     }
 
@@ -117,7 +124,7 @@ impl Replica {
         number: u32,
         database: Database,
     ) -> Result<Replica, NodeError> {
-        let open = RwLock::new(Arc::new(begin(&env, path, number, database)?));
+        let open = RwLock::new(Arc::new(begin(&env, path, number, &options, database)?));
         options.database.create = false;
         Ok(Replica { number, env, path: path.to_path_buf(), options, open, opening: Mutex::new(()) })
     }
@@ -142,8 +149,8 @@ impl Replica {
         if let Err(error) = old.database.clone().close() {
             tracing::warn!(%error, path = %self.path.display(), "closing a database to open it again");
         }
-        let database = open_database(&self.env, &self.path, &self.options, up_to_entry)?;
-        *self.open.write() = Arc::new(begin(&self.env, &self.path, self.number, database)?);
+        let database = open_database(&self.env, &self.path, self.number, &self.options, up_to_entry)?;
+        *self.open.write() = Arc::new(begin(&self.env, &self.path, self.number, &self.options, database)?);
         Ok(())
     }
 
@@ -200,7 +207,7 @@ impl Replica {
     ///
     /// # Errors
     /// Those of [`Node::append_after`].
-    pub fn append_after(&self, after: u64) -> Result<Option<Append>, NodeError> {
+    pub fn append_after(&self, after: impl Into<SentUpTo>) -> Result<Option<Append>, NodeError> {
         self.node().append_after(after)
     }
 
@@ -250,11 +257,12 @@ impl Replica {
 fn open_database(
     env: &Arc<dyn Env>,
     path: &Path,
+    node: u32,
     options: &ReplicaOptions,
     up_to_entry: Option<u64>,
 ) -> Result<Database, NodeError> {
-    let ReplicaOptions { database, unagreed_bytes_max, quorum_wait } = options.clone();
-    let replica = fulgurite::Replica { up_to_entry, unagreed_bytes_max, quorum_wait };
+    let ReplicaOptions { database, unagreed_bytes_max, quorum_wait, .. } = options.clone();
+    let replica = fulgurite::Replica { node, up_to_entry, unagreed_bytes_max, quorum_wait };
     Ok(Database::open_replica(env.clone(), path, database, replica, |_| {})?)
 }
 
@@ -265,9 +273,16 @@ fn open_dir(env: &Arc<dyn Env>, path: &Path) -> Result<Arc<dyn fulgurite_env::Di
     })
 }
 
-fn begin(env: &Arc<dyn Env>, path: &Path, number: u32, database: Database) -> Result<Open, NodeError> {
+fn begin(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    number: u32,
+    options: &ReplicaOptions,
+    database: Database,
+) -> Result<Open, NodeError> {
     let dir = open_dir(env, path)?;
     let terms = TermFile::open(&dir, database.log().database(), number)?;
     let node = Arc::new(Node::new(number, database.log().clone(), terms)?);
+    node.set_append_bytes_max(options.append_bytes_max);
     Ok(Open { node, database })
 }

@@ -429,6 +429,7 @@ impl Cluster {
                 Appended {
                     node: to as u32 + 1,
                     term: append.term,
+                    chunks: 0,
                     matched,
                     csn: Default::default(),
                     round: append.round,

@@ -1,115 +1,17 @@
 //! Replicas with their databases, on simulated disks and on one thread: what follows from leading, following, and opening again.
 
-use fulgurite::{Acks, Csn, Database, Error, Options};
-use fulgurite_env::Env;
+mod trio;
+
+use fulgurite::{Acks, Database, Error, Options};
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_replication::{NodeError, Replica, ReplicaOptions};
 use std::sync::Arc;
 use std::time::Duration;
-
-fn options() -> Options {
-    Options { background: false, ..Options::default() }
-}
-
-/// Three replicas, with their machines.
-struct Trio {
-    envs: Vec<Arc<SimEnv>>,
-    replicas: Vec<Replica>,
-    term: u64,
-}
-
-fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
-    Arc::clone(env) as Arc<dyn Env>
-}
-
-impl Trio {
-    fn new() -> Trio {
-        let envs: Vec<_> = (1..=3).map(SimEnv::new).collect();
-        let make = |(env, number): (&Arc<SimEnv>, u32)| {
-            Replica::create(shared(env), "/db", options(), number).unwrap()
-        };
-        let replicas = envs.iter().zip(1..).map(make).collect();
-        Trio { envs, replicas, term: 0 }
-    }
-
-    fn db(&self, number: u32) -> Database {
-        self.replicas[number as usize - 1].database()
-    }
-
-    fn replica(&self, number: u32) -> &Replica {
-        &self.replicas[number as usize - 1]
-    }
-
-    /// Appoints a leader, with the promises of these nodes.
-    fn appoint(&mut self, leader: u32, among: &[u32]) {
-        self.term += 1;
-        let promises: Vec<_> = among
-            .iter()
-            .map(|&number| self.replica(number).fence(self.term, Some(leader)).unwrap())
-            .collect();
-        self.replica(leader).appoint(self.term, &[1, 2, 3], &promises).unwrap();
-    }
-
-    /// The leader writes, sends all to these nodes, and hears them. Then all apply what they know to be agreed.
-    fn replicate(&self, leader: u32, to: &[u32]) {
-        for _ in 0..2 {
-            self.replica(leader).flush().unwrap();
-            for &number in to {
-                self.send(leader, number);
-            }
-        }
-        for &number in to.iter().chain(&[leader]) {
-            while self.db(number).maintain().unwrap() {}
-        }
-    }
-
-    fn send(&self, leader: u32, to: u32) {
-        let mut after = self.replica(to).positions().entries.last.index;
-        loop {
-            let message = self.replica(leader).append_after(after).unwrap().unwrap();
-            match self.replica(to).append(&message) {
-                Ok(appended) => {
-                    self.replica(leader).acknowledged(&appended).unwrap();
-                    if message.entries.is_empty() {
-                        return;
-                    }
-                    after = appended.matched.index;
-                }
-                Err(NodeError::Gap { last, .. }) => after = last.index,
-                Err(NodeError::Differs { begin_after, .. }) => after = begin_after,
-                Err(NodeError::MustReopen { .. }) => {
-                    self.replica(to).reopen().unwrap();
-                    after = self.replica(to).positions().entries.last.index;
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
-
-    fn crash(&mut self, number: u32, kind: CrashKind) {
-        let at = number as usize - 1;
-        let env = self.envs[at].crash(kind, 7);
-        self.replicas[at] = Replica::open(shared(&env), "/db", options(), number).unwrap();
-        self.envs[at] = env;
-    }
-}
-
-/// Commits without waiting: on one thread no quorum comes meanwhile.
-fn put(db: &Database, key: &str, value: &str) -> fulgurite::Result<Csn> {
-    let table = db.open_table("t")?;
-    let mut txn = db.begin();
-    txn.put(&table, key, value)?;
-    Ok(txn.commit_deferred()?.csn())
-}
-
-fn get(db: &Database, key: &str) -> Option<String> {
-    let value = db.open_table("t").unwrap().get(key).unwrap()?;
-    Some(String::from_utf8(value.to_vec()).unwrap())
-}
+use trio::{Trio, get, led, make_table, options, put, shared, while_replicating};
 
 #[test]
 fn what_a_quorum_has_is_applied_everywhere() {
-    let mut trio = Trio::new();
+    let mut trio = Trio::new(options().into());
     assert!(matches!(put_first(&trio.db(1)), Err(Error::NotLeader { leader: None })));
     trio.appoint(1, &[1, 2]);
     trio.replicate(1, &[2, 3]);
@@ -135,31 +37,6 @@ fn what_a_quorum_has_is_applied_everywhere() {
 
 fn put_first(db: &Database) -> fulgurite::Result<()> {
     db.create_table("t").map(|_| ())
-}
-
-/// Does something at the leader that waits for a quorum, which comes on this thread meanwhile.
-fn while_replicating<T: Send>(trio: &Trio, to: &[u32], work: impl FnOnce(Database) -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let db = trio.db(1);
-        let working = scope.spawn(move || work(db));
-        while !working.is_finished() {
-            trio.replicate(1, to);
-        }
-        trio.replicate(1, to);
-        working.join().unwrap()
-    })
-}
-
-fn make_table(trio: &Trio, to: &[u32]) {
-    while_replicating(trio, to, |db| db.create_table("t").map(|_| ()).unwrap());
-}
-
-fn led() -> Trio {
-    let mut trio = Trio::new();
-    trio.appoint(1, &[1, 2]);
-    trio.replicate(1, &[2, 3]);
-    make_table(&trio, &[2, 3]);
-    trio
 }
 
 #[test]
@@ -425,7 +302,7 @@ fn a_client_waits_at_a_follower_for_its_own_commit() {
 
 #[test]
 fn commits_stop_at_a_limit_without_a_quorum_and_go_on_with_one() {
-    let mut trio = Trio::new();
+    let mut trio = Trio::new(options().into());
     let limited = ReplicaOptions {
         unagreed_bytes_max: 100_000,
         quorum_wait: Duration::from_millis(20),
@@ -539,7 +416,12 @@ fn threads_apply_what_is_agreed_and_an_idle_leader_takes_commits() {
     let make = |(env, number): (&Arc<SimEnv>, u32)| {
         Replica::create(shared(env), "/db", Options::default(), number).unwrap()
     };
-    let trio = Trio { replicas: envs.iter().zip(1..).map(make).collect(), envs, term: 0 };
+    let trio = Trio {
+        replicas: envs.iter().zip(1..).map(make).collect(),
+        envs,
+        term: 0,
+        options: Options::default().into(),
+    };
     let promises: Vec<_> = [1, 2].map(|number| trio.replica(number).fence(1, Some(1)).unwrap()).into();
     trio.replica(1).appoint(1, &[1, 2, 3], &promises).unwrap();
     let send = || {

@@ -294,7 +294,7 @@ impl Cluster {
         replica.appoint(term + 1, &members, &fenced).expect("all allow it");
         replica.flush().expect("nothing fails any more");
         for round in 0.. {
-            assert!(round < 200, "seed {}: it does not end", self.seed);
+            assert!(round < 1000, "seed {}: it does not end", self.seed);
             for to in (0..self.machines.len()).filter(|to| *to != leader) {
                 self.send_to(leader, to);
                 self.deliver_all();

@@ -5,7 +5,7 @@ use fulgurite::{Database, Options, ResearchOptions};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::Entry;
-use fulgurite_replication::{NodeError, ReadBarrier, Replica};
+use fulgurite_replication::{NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo};
 use fulgurite_types::Csn;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,10 +28,16 @@ pub(crate) struct Machine {
     pub reads: Vec<Read>,
     /// Up to this index its agreed entries are checked.
     pub checked: u64,
-    /// The index after which each other node gets entries next.
-    pub next: BTreeMap<u32, u64>,
+    /// After what each other node gets entries next.
+    pub next: BTreeMap<u32, SentUpTo>,
     /// By how much its clock advances with each step.
     pub drift: Duration,
+}
+
+/// Each as another node may have them.
+fn options_of(number: u32) -> ReplicaOptions {
+    let append_bytes_max = if number == 1 { 20_000 } else { 1 << 20 };
+    ReplicaOptions { append_bytes_max, ..options(evicts(number)).into() }
 }
 
 fn options(evicts: bool) -> Options {
@@ -57,8 +63,7 @@ impl Machine {
         let db = Database::open_with(shared(&env), PATH, options(false), |_| {}).expect("a new disk");
         db.create_table(TABLE).expect("a new database");
         db.close().expect("nothing fails");
-        let replica =
-            Replica::create(shared(&env), PATH, options(evicts(number)), number).expect("a new node");
+        let replica = Replica::create(shared(&env), PATH, options_of(number), number).expect("a new node");
         Machine::with(env, replica)
     }
 
@@ -75,7 +80,7 @@ impl Machine {
         if let Some(nth) = again {
             env.faults().crash_at(env.faults().op_count() + nth);
         }
-        let opened = Replica::open(shared(&env), PATH, options(evicts(number)), number);
+        let opened = Replica::open(shared(&env), PATH, options_of(number), number);
         if env.faults().has_crashed() {
             self.env = env;
             return self.restart(CrashKind::PowerCut, seed + 1, None);

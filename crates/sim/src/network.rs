@@ -2,7 +2,7 @@
 
 use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
-use fulgurite_replication::{Append, Appended, NodeError};
+use fulgurite_replication::{Append, Appended, NodeError, SentUpTo};
 
 #[derive(Default)]
 pub(crate) struct Network {
@@ -44,7 +44,7 @@ impl Cluster {
     pub fn send_to(&mut self, from: usize, to: usize) {
         let machine = &mut self.machines[from];
         let last = machine.last();
-        let after = *machine.next.entry(to as u32 + 1).or_insert(last);
+        let after = *machine.next.entry(to as u32 + 1).or_insert(last.into());
         match machine.replica.append_after(after) {
             Ok(Some(append)) => self.network.appends.push((to, append)),
             Ok(None) => {}
@@ -77,7 +77,7 @@ impl Cluster {
             let (node, term, round) = (to as u32 + 1, append.term, append.round);
             self.network
                 .replies
-                .push((from, Appended { node, term, matched, csn: Default::default(), round }));
+                .push((from, Appended { node, term, matched, chunks: 0, csn: Default::default(), round }));
             return;
         }
         self.append(to, &append);
@@ -90,19 +90,20 @@ impl Cluster {
             Ok(appended) => {
                 self.trace(appended.matched.index);
                 self.network.replies.push((from, appended));
-                Some(appended.matched.index)
+                Some(appended.up_to())
             }
-            Err(NodeError::Gap { last, .. }) => Some(last.index),
-            Err(NodeError::Differs { begin_after, .. }) => Some(begin_after),
             Err(NodeError::StaleTerm { .. }) => None,
             Err(NodeError::MustReopen { up_to, .. }) => {
                 self.reopen(to);
-                up_to
+                up_to.map(SentUpTo::from)
             }
-            Err(error) => return self.failed(to, &error),
+            Err(error) => match error.begin_after() {
+                Some(next) => Some(next),
+                None => return self.failed(to, &error),
+            },
         };
-        if let Some(index) = next {
-            self.machines[from].next.insert(to as u32 + 1, index);
+        if let Some(next) = next {
+            self.machines[from].next.insert(to as u32 + 1, next);
         }
         if self.canary == Canary::TakesDurableForAgreed {
             let log = self.machines[to].replica.node().log().clone();

@@ -142,7 +142,10 @@ fn reason_name(reason: SegmentUse) -> (&'static str, &'static str) {
         SegmentUse::Snapshot => ("snapshot", "of dropped tables that a snapshot sees"),
         SegmentUse::Replay => ("replay", "log that no checkpoint covers yet"),
         SegmentUse::Transaction => ("transaction", "an open transaction wrote ahead to them"),
-        SegmentUse::Uncovered => ("uncovered", "written ahead by commits that no checkpoint covers yet"),
+        SegmentUse::Uncovered => (
+            "uncovered",
+            "written ahead by commits that no checkpoint covers yet, or that are kept for replicas",
+        ),
         SegmentUse::Check => ("check", "a check reads them"),
         SegmentUse::Checkpoint => ("checkpoint", "a checkpoint that the superblock names refers to them"),
         SegmentUse::Reader => ("reader", "reads that began before may use them"),

@@ -2,8 +2,10 @@
 //! lacks from any other, also from one that was opened since. Replay begins before it, and delivers what the checkpoint does not cover.
 
 use super::growth::LogGrowth;
+use crate::space::Space;
 use fulgurite_log::Log;
 use fulgurite_types::Csn;
+use parking_lot::Mutex;
 
 /// The log that is kept.
 pub(super) struct KeptLog {
@@ -18,12 +20,14 @@ impl KeptLog {
     }
 
     /// A checkpoint covers the commits up to `covered`: returns the commit after which the log is to be kept, for [`Log::replay_point`].
-    /// In a replicated log that leaves the share of the log that a checkpoint may leave to replay, about.
-    pub fn keep(log: &Log, covered: Csn, growth: &LogGrowth) -> Csn {
-        match log.role() {
-            None => covered,
-            Some(_) => log.csn_before(growth.share()).min(covered),
+    /// In a replicated log that leaves the share of the log that a checkpoint may leave to replay, about, and as much of segments with the
+    /// chunks of its commits.
+    pub fn keep(log: &Log, covered: Csn, growth: &LogGrowth, space: &Mutex<Space>) -> Csn {
+        if log.role().is_none() {
+            return covered;
         }
+        let share = growth.share();
+        log.csn_before(share).max(space.lock().chunks_before(share)).min(covered)
     }
 
     /// A copy of the superblock was written with this commit; ...

@@ -511,7 +511,11 @@ impl Checkpointer {
         });
         self.shared.hooks.reached("checkpoint boundary");
         pipeline.wait_horizon_or_no_quorum(covered, &*self.shared.env)?;
-        let kept = if self.shared.room.is_short() { covered } else { KeptLog::keep(log, covered, growth) };
+        let kept = if self.shared.room.is_short() {
+            covered
+        } else {
+            KeptLog::keep(log, covered, growth, &self.shared.space)
+        };
         let replay = log.replay_point(kept);
         Ok((Boundary { covered, replay, kept, written, chunks, excess, grown, bulk }, tables))
     }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use fulgurite_index::VersionFlags;
 use fulgurite_index::memtables::{Block, BlockBuilder, BlockOp};
 use fulgurite_index::range_delete::Readers;
+use fulgurite_index::{OutOfLine, VersionFlags};
 use fulgurite_log::{BulkPosition, ChunkRef, FRAME_HEADER_BYTES, TimeBounds, local_record_bytes};
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, limits, value_checksum};
 use smallvec::SmallVec;
@@ -215,6 +215,27 @@ pub(super) fn plain_op(table: TableId, op: PlainOp<'_>, inline_max: usize, end: 
     applied
 }
 
+/// What the write of a value in chunks does to a memtable. `payload` becomes the version's.
+pub(super) fn chunked_op<'a>(
+    (key, hash): (&'a [u8], u64),
+    expires_at_ms: u64,
+    value: &OutOfLine,
+    payload: &'a mut Vec<u8>,
+) -> BlockOp<'a> {
+    payload.clear();
+    value.encode(payload);
+    let expires = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
+    BlockOp {
+        key,
+        hash,
+        flags: VersionFlags(expires | VersionFlags::OUT_OF_LINE),
+        expires_at_ms,
+        payload,
+        value_offset: None,
+        checksum: value.checksum,
+    }
+}
+
 fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) {
     let table = writes.table.id;
     let inline_max = inline_max_of(table, inline_max);
@@ -236,18 +257,7 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
                 let (chunks, at) = &**spilled;
                 let expires_at_ms = op.expires_at_ms;
                 body::encode_op(table, &Op::PutInChunks { key, expires_at_ms, chunks: chunks.clone() }, out);
-                payload.clear();
-                at.encode(&mut payload);
-                let expires = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
-                block.push(BlockOp {
-                    key,
-                    hash: op.hash,
-                    flags: VersionFlags(expires | VersionFlags::OUT_OF_LINE),
-                    expires_at_ms,
-                    payload: &payload,
-                    value_offset: None,
-                    checksum: at.checksum,
-                });
+                block.push(chunked_op((key, op.hash), expires_at_ms, at, &mut payload));
             }
         }
         if table == TableId::CATALOG

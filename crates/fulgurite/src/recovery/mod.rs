@@ -76,6 +76,8 @@ pub struct RecoveryProgress {
 /// How a node of a cluster opens its database.
 #[derive(Clone, Copy, Debug)]
 pub struct Replica {
+    /// Its number.
+    pub node: u32,
     /// The entry after which its log is cut, because the leader has others there.
     pub up_to_entry: Option<u64>,
     /// So many bytes of commits may wait for a quorum.
@@ -181,6 +183,7 @@ fn recover(
     let mut log_options = log_options(options, no_barrier_refusal.is_none());
     if let Some(replica) = replica {
         log_options.replicated = true;
+        log_options.node = replica.node;
         log_options.unagreed_bytes_max = replica.unagreed_bytes_max.min(budget as u64 / UNAGREED_SHARE);
     }
     let mut replay = Replay::new(options, budget, progress);
@@ -190,6 +193,7 @@ fn recover(
     let commit_ms = if commit_ms == 0 { current.clock_ms } else { commit_ms };
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let spills = Arc::new(SpillPins::default());
+    log.set_chunk_pins(spills.clone());
     let restored = restore(&log, checkpoint, options, &spills, replay)?;
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
     let quorum_wait = replica.map_or(Duration::ZERO, |replica| replica.quorum_wait);

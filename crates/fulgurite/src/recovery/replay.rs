@@ -14,19 +14,19 @@ use std::error::Error as StdError;
 
 use fulgurite_index::memtables::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
-use fulgurite_index::{Extent, OutOfLine, VersionFlags};
+use fulgurite_index::{OutOfLine, VersionFlags};
 use fulgurite_log::{ChunkRef, FrameHeader, Log, RecoveredFrame, RecoverySink};
-use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key, seal_checksum, value_checksum};
 
-use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
+use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::catalog::{Catalog, CatalogOp, inline_max_of};
 use crate::checkpoint::growth::{LogBytes, REPLAYED_OP_BYTES};
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::recovery::RecoveryProgress;
 use crate::space::pins::SpillPins;
-use crate::spill::resolve_references;
-use crate::{Damage, Error, Options, Result};
+use crate::spill::{ChunkRefs, decode_chunks_body};
+use crate::{Damage, Options, Result};
 
 /// The first batch, which recovery itself collects, takes this part of the memory budget: trees take nothing yet.
 const FIRST_BATCH_SHARE: usize = 2;
@@ -45,6 +45,8 @@ pub(crate) struct Replay<'p> {
     lists: LogBytes,
     /// The log after the first batch.
     rest: Option<Rest>,
+    /// The chunks of commits that are not replayed, and are kept for other nodes, or not known to be agreed.
+    passed_over: Vec<(Csn, Vec<ChunkRef>)>,
     pub clock_ms: u64,
     progress: &'p mut dyn FnMut(RecoveryProgress),
 }
@@ -177,16 +179,8 @@ impl Batch {
         if frame.kind != KIND_COMMIT_IN_CHUNKS {
             return self.take(csn, &frame.body, Some(frame.body_lsn), &chunk_refs);
         }
-        let damaged = |what: String| Error::of_log(log.damage_at(frame.body_lsn, what)).of_commit(csn);
-        let chunks = body::decode_chunks_body(&frame.body)
-            .map_err(|error| damaged(format!("the body of commit {csn} does not decode: {error}")))?;
-        let mut bytes = Vec::with_capacity(chunks.len as usize);
-        for chunk in chunk_refs.of(&chunks, csn)? {
-            bytes.extend_from_slice(&log.read_chunk(chunk).or_error()?);
-        }
-        if crc32c(&bytes) != chunks.checksum {
-            return Err(damaged(format!("the operations of commit {csn}, in chunks, fail their checksum")));
-        }
+        let chunks = decode_chunks_body(log, &frame.body, csn, frame.body_lsn)?;
+        let bytes = chunk_refs.operations(log, &chunks, csn, frame.body_lsn)?;
         let before = self.ops;
         self.take(csn, &bytes, None, &chunk_refs)?;
         self.ops = before + LogBytes::of_list(chunks.len, self.ops - before, self.list_share).ops;
@@ -217,9 +211,10 @@ impl Batch {
 
 /// Pins the segments of a commit's chunks; returns all references to them.
 fn pin_chunks(log: &Log, pins: &SpillPins, csn: Csn, local: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
-    let resolved = resolve_references(log, local)?;
-    for chunk in local.iter().chain(&resolved) {
-        pins.pin_recovered(csn, chunk.lsn.segment());
+    local.iter().for_each(|chunk| pins.pin_recovered(csn, chunk.lsn.segment()));
+    let resolved = log.resolve_chunks(local).or_error()?;
+    if resolved != local {
+        resolved.iter().for_each(|chunk| pins.pin_recovered(csn, chunk.lsn.segment()));
     }
     Ok(resolved)
 }
@@ -246,6 +241,7 @@ impl<'p> Replay<'p> {
             bytes_max,
             lists: LogBytes::default(),
             rest: None,
+            passed_over: Vec::new(),
             clock_ms: 0,
             progress,
         }
@@ -254,6 +250,14 @@ impl<'p> Replay<'p> {
     /// Applies the first batch to the tables, and pins the chunks of the rest. Returns the operations of that batch, and the
     /// operation lists in chunks of all commits.
     pub fn finish(self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<(LogBytes, Option<Rest>)> {
+        let passed_over = if log.role().is_some() { self.passed_over } else { Vec::new() };
+        for (csn, chunks) in passed_over {
+            // A list that is gone: then that commit cannot be sent to others, and if it has to be applied, that says so.
+            let resolved = pin_chunks(log, pins, csn, &chunks);
+            if let Err(error) = resolved {
+                tracing::debug!(%error, csn = csn.0, "chunks of a commit that is not replayed");
+            }
+        }
         let lists = LogBytes { ops: self.batch.apply(log, pins, catalog)?, ..self.lists };
         let Some(mut rest) = self.rest else { return Ok((lists, None)) };
         for (csn, local) in std::mem::take(&mut rest.in_chunks) {
@@ -286,6 +290,10 @@ impl RecoverySink for Replay<'_> {
             rest.in_chunks.push((header.csn, frame.local.clone()));
         }
         Ok(())
+    }
+
+    fn passed_over(&mut self, csn: Csn, chunks: Vec<ChunkRef>) {
+        self.passed_over.push((csn, chunks));
     }
 
     fn progress(&mut self, done_bytes: u64, total_bytes: u64) {
@@ -350,39 +358,6 @@ impl Engine {
     }
 }
 
-/// The chunks that a commit refers to.
-#[derive(Default)]
-struct ChunkRefs {
-    chunk_refs: Vec<ChunkRef>,
-    by_ordinal: BTreeMap<u32, usize>,
-}
-
-impl ChunkRefs {
-    fn new(chunk_refs: Vec<ChunkRef>) -> ChunkRefs {
-        let by_ordinal = chunk_refs.iter().enumerate().map(|(index, chunk)| (chunk.ordinal, index)).collect();
-        ChunkRefs { chunk_refs, by_ordinal }
-    }
-
-    fn of(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<&ChunkRef>> {
-        let chunk = |index: u32| {
-            let ordinal = chunks.ordinal + index;
-            let chunk = self.by_ordinal.get(&ordinal).map(|&index| &self.chunk_refs[index]);
-            chunk.filter(|chunk| chunk.spill == chunks.spill && chunk.len == chunks.chunk_len(index)).ok_or_else(|| {
-                Error::from(Damage::new(format!(
-                    "commit {csn} refers to chunk {ordinal} of a transaction, and the log does not say where it is"
-                )))
-                .of_commit(csn)
-            })
-        };
-        (0..chunks.count()).map(chunk).collect()
-    }
-
-    fn extents(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<Extent>> {
-        let chunk_refs = self.of(chunks, csn)?.into_iter();
-        Ok(chunk_refs.map(|chunk| Extent { lsn: chunk.lsn, len: chunk.len }).collect())
-    }
-}
-
 #[expect(clippy::too_many_arguments, reason = "one call in a loop; a struct would only rename them")]
 fn recovered_op<'a>(
     table: TableId,
@@ -422,10 +397,9 @@ fn recovered_op<'a>(
             }
         }
         Op::PutInChunks { chunks, .. } => {
-            let extents = chunk_refs.extents(chunks, csn)?;
+            let value = chunk_refs.value(chunks, csn)?;
             payload.clear();
-            OutOfLine { len: chunks.len, checksum: seal_checksum(chunks.checksum, csn), extents }
-                .encode(payload);
+            OutOfLine { checksum: seal_checksum(value.checksum, csn), ..value }.encode(payload);
             recovered.payload = payload;
         }
         Op::Delete { .. } | Op::DeleteRange { .. } => {}

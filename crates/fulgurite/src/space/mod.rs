@@ -180,6 +180,15 @@ impl Space {
         sparse.filter(|segment| segment.live > 0).collect()
     }
 
+    /// The commit after which the segments with chunks of commits have about so many bytes.
+    pub fn chunks_before(&self, bytes: u64) -> Csn {
+        let segments = self.log.written_segments();
+        let bytes_of = |number| {
+            segments.iter().find(|segment| segment.number == number).map_or(0, |found| found.bytes.into())
+        };
+        self.spills.csn_before(bytes, bytes_of)
+    }
+
     /// A checkpoint has ended: retires the segments that nothing needs; returns how many. `boundary`: [`Accounts::may_free`].
     pub fn retire(&mut self, needed: Needed, boundary: &BulkBoundary) -> u64 {
         self.checkpoint_ns = self.env.clock().monotonic_ns();
@@ -199,7 +208,8 @@ impl Space {
     /// The segments that nothing needs and that were not found before.
     fn dead_segments(&mut self, needed: Needed, boundary: &BulkBoundary) -> Vec<u32> {
         self.log.drop_before(needed.kept);
-        self.spills.release_up_to(needed.covered);
+        // The chunks of commits that are kept for other nodes stay with them (INV-REP-8).
+        self.spills.release_up_to(needed.covered.min(needed.kept));
         self.spills.release_ended();
         let segments = self.log.segments();
         let now_ns = self.env.clock().monotonic_ns();

@@ -1,9 +1,9 @@
 //! Segments that must not be freed although no written tree refers to them: spills and checks pin them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_env::Process;
-use fulgurite_log::SpillId;
+use fulgurite_log::{ChunkPins, SpillId};
 use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
@@ -34,8 +34,8 @@ struct PinsInner {
 
 /// A spill whose transaction has not committed.
 struct OpenSpill {
-    /// The transaction's snapshot: if it was ended, the transaction does not commit (INV-TXN-15).
-    snapshot: SlotRef,
+    /// The transaction's snapshot: if it was ended, the transaction does not commit (INV-TXN-15). A transaction of another node has none here.
+    snapshot: Option<SlotRef>,
     pinned: Vec<u32>,
 }
 
@@ -54,11 +54,12 @@ impl SpillPins {
     /// Pins a segment for an open spill, unless it is the last that it pinned. Called for each chunk while the segment
     /// cannot be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
     /// `since_ns`: when the spill began.
-    pub fn pin(&self, spill: SpillId, snapshot: &SlotRef, segment: u32, since_ns: u64) {
+    pub fn pin(&self, spill: SpillId, snapshot: Option<&SlotRef>, segment: u32, since_ns: u64) {
         let mut inner = self.inner.lock();
         let PinsInner { segments, open, .. } = &mut *inner;
-        let spill =
-            open.entry(spill).or_insert_with(|| OpenSpill { snapshot: snapshot.clone(), pinned: Vec::new() });
+        let spill = open
+            .entry(spill)
+            .or_insert_with(|| OpenSpill { snapshot: snapshot.cloned(), pinned: Vec::new() });
         if spill.pinned.last() != Some(&segment) {
             let pin = segments.entry(segment).or_insert(SpillPin { since_ns, ..SpillPin::default() });
             pin.open += 1;
@@ -91,7 +92,8 @@ impl SpillPins {
     /// Ends the pins of the spills whose transactions were ended.
     pub fn release_ended(&self) {
         let mut inner = self.inner.lock();
-        let ended = inner.open.values_mut().filter(|spill| spill.snapshot.has_ended());
+        let ended =
+            inner.open.values_mut().filter(|spill| spill.snapshot.as_ref().is_some_and(SlotRef::has_ended));
         let pinned = ended.flat_map(|spill| std::mem::take(&mut spill.pinned)).collect();
         unpin(&mut inner, pinned, |pin| &mut pin.open);
     }
@@ -99,8 +101,25 @@ impl SpillPins {
     /// Pins a segment for a commit that recovery found in the log.
     pub fn pin_recovered(&self, csn: Csn, segment: u32) {
         let mut inner = self.inner.lock();
+        if inner.committed.get(&csn).is_some_and(|pinned| pinned.last() == Some(&segment)) {
+            return;
+        }
         inner.segments.entry(segment).or_default().committed += 1;
         inner.committed.entry(csn).or_default().push(segment);
+    }
+
+    /// The commit after which the segments with chunks have about so many bytes; `Csn::ZERO` if all have fewer.
+    pub fn csn_before(&self, bytes: u64, bytes_of: impl Fn(u32) -> u64) -> Csn {
+        let inner = self.inner.lock();
+        let (mut seen, mut sum) = (BTreeSet::new(), 0);
+        for (csn, segments) in inner.committed.iter().rev() {
+            sum +=
+                segments.iter().filter(|segment| seen.insert(**segment)).map(|n| bytes_of(*n)).sum::<u64>();
+            if sum > bytes {
+                return *csn;
+            }
+        }
+        Csn::ZERO
     }
 
     /// Unpins the segments of the commits at or below `csn`: the checkpoints of both superblock copies cover them.
@@ -122,6 +141,21 @@ impl SpillPins {
     /// Whether a segment is pinned.
     pub fn holds(&self, segment: u32) -> bool {
         self.inner.lock().segments.contains_key(&segment)
+    }
+}
+
+/// Those of commits that another node made.
+impl ChunkPins for SpillPins {
+    fn pin(&self, spill: SpillId, segment: u32, now_ns: u64) {
+        self.pin(spill, None, segment, now_ns);
+    }
+
+    fn committed(&self, csn: Csn, spill: SpillId) {
+        self.committed(csn, spill);
+    }
+
+    fn unpin(&self, spill: SpillId) {
+        self.unpin_spill(spill);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frames, and the records of a group's payload.
 
-use super::local::{ChunkRef, LOCAL_TAG, decode_local_record};
+use super::local::{ChunkRef, LOCAL_TAG, decode_local_record, encode_local_record};
 use fulgurite_types::{Csn, DecodeError, Reader, crc32c};
 
 /// The length of a frame's header.
@@ -86,6 +86,55 @@ pub(crate) struct Record<'a> {
     /// Where the body begins in the payload.
     pub body_at: u32,
     pub local: Vec<ChunkRef>,
+}
+
+/// The chunks to which each frame refers that has a local record, by its CSN.
+pub(crate) type LocalRecords = Vec<(Csn, Vec<ChunkRef>)>;
+
+/// Takes the local records out of a payload. Returns the bytes that remain, or `None` if it has none, and the records. It does not check the frames.
+pub(crate) fn take_local_records(payload: &[u8]) -> Result<(Option<Vec<u8>>, LocalRecords), DecodeError> {
+    let mut reader = Reader::new(payload);
+    let (mut rest, mut taken, mut copied) = (Vec::new(), Vec::new(), 0);
+    while !reader.is_empty() {
+        let local = match reader.clone().u8("record tag")? {
+            LOCAL_TAG => {
+                rest.extend_from_slice(&payload[copied..reader.position()]);
+                let local = decode_local_record(&mut reader)?;
+                copied = reader.position();
+                local
+            }
+            _ => Vec::new(),
+        };
+        let header = FrameHeader::decode(&mut reader)?;
+        reader.bytes(header.body_bytes as usize, "frame body")?;
+        if !local.is_empty() {
+            taken.push((header.csn, local));
+        }
+    }
+    if taken.is_empty() {
+        return Ok((None, taken));
+    }
+    rest.extend_from_slice(&payload[copied..]);
+    Ok((Some(rest), taken))
+}
+
+/// Puts local records before the frames that they are of, in the order of their CSNs: undoes [`take_local_records`].
+pub(crate) fn put_local_records(payload: &[u8], records: &LocalRecords) -> Result<Vec<u8>, DecodeError> {
+    let mut reader = Reader::new(payload);
+    let (mut whole, mut records) = (Vec::with_capacity(payload.len()), records.iter().peekable());
+    while !reader.is_empty() {
+        let start = reader.position();
+        let header = FrameHeader::decode(&mut reader)?;
+        reader.bytes(header.body_bytes as usize, "frame body")?;
+        if let Some((_, local)) = records.next_if(|(csn, _)| *csn == header.csn) {
+            encode_local_record(local, &mut whole);
+        }
+        whole.extend_from_slice(&payload[start..reader.position()]);
+    }
+    match records.next() {
+        None => Ok(whole),
+        Some(_) => Err(reader.error("frame of a local record")),
+    }
 }
 
 /// The frames of a payload, checked one by one. Stops after the first error.

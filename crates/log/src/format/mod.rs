@@ -18,7 +18,7 @@ pub use owner::{OwnedBytes, ValueOwner};
 pub use segment::{SEGMENT_DATA_START, SegmentHeader};
 
 pub(crate) use bulk::{bulk_record_bytes, check_record, last_header, looks_damaged};
-pub(crate) use frame::Records;
+pub(crate) use frame::{LocalRecords, Records, put_local_records, take_local_records};
 pub(crate) use group::{BULK_START_BYTES, GROUP_ALIGN, GROUP_MAGIC, GroupAt, seems_a_group};
 pub(crate) use local::encode_local_record;
 pub(crate) use segment::{NEW_SUFFIX, SEGMENT_SUFFIX, new_file_name, parse_number, segment_file_name};

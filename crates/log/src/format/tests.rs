@@ -243,3 +243,29 @@ proptest! {
         prop_assert_eq!(record.body, &body[..]);
     }
 }
+
+#[test]
+fn local_records_are_taken_out_of_a_payload_and_put_back() {
+    let put = |csn: u64, chunks: u32, out: &mut Vec<u8>, plain: &mut Vec<u8>| {
+        let body = vec![csn as u8; csn as usize % 5];
+        let local: Vec<_> = (0..chunks).map(|ordinal| ChunkRef { ordinal, ..chunk() }).collect();
+        if chunks > 0 {
+            encode_local_record(&local, out);
+        }
+        let frame = [&FrameHeader { csn: Csn(csn), ..frame(&body) }.encode()[..], &body].concat();
+        out.extend_from_slice(&frame);
+        plain.extend_from_slice(&frame);
+        (Csn(csn), local)
+    };
+    for counts in [&[0_u32, 2, 0, 1, 3][..], &[1], &[0, 1], &[2, 0], &[]] {
+        let (mut payload, mut plain) = (Vec::new(), Vec::new());
+        let records = (7..).zip(counts).map(|(csn, count)| put(csn, *count, &mut payload, &mut plain));
+        let records: LocalRecords = records.filter(|(_, local)| !local.is_empty()).collect();
+        let (rest, taken) = take_local_records(&payload).unwrap();
+        assert_eq!((rest.as_deref().unwrap_or(&payload), &taken), (&plain[..], &records));
+        assert_eq!(rest.is_none(), records.is_empty());
+        assert_eq!(put_local_records(&plain, &records).unwrap(), payload);
+        let other = vec![(Csn(99), vec![chunk()])];
+        assert!(put_local_records(&plain, &other).is_err(), "a record of a frame that is not there");
+    }
+}

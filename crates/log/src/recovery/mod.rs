@@ -108,6 +108,12 @@ pub trait RecoverySink {
     /// Ends recovery with [`LogError::Sink`].
     fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn Error + Send + Sync>>;
 
+    /// Hears of a frame that is not delivered and refers to chunks: the checkpoint covers it, or it is not known to be agreed. Other
+    /// nodes may need its chunks, and an agreed frame is applied later.
+    fn passed_over(&mut self, csn: Csn, chunks: Vec<ChunkRef>) {
+        let _ = (csn, chunks);
+    }
+
     /// Reports how much of the log has been read.
     fn progress(&mut self, done_bytes: u64, total_bytes: u64) {
         let _ = (done_bytes, total_bytes);

@@ -4,7 +4,7 @@ use super::chain::Chain;
 use super::inventory::{Found, Inventory};
 use super::{RecoveredFrame, RecoverySink, ReplayFrom};
 use crate::error::LogError;
-use crate::format::{Agreed, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
+use crate::format::{Agreed, ChunkRef, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
 use crate::recovery::EpochSpan;
 use crate::stream::entries::FoundEntries;
 use crate::stream::watermarks::{ReplayIndex, Tip};
@@ -121,6 +121,7 @@ pub(super) fn walk(
         walker.out.entries.last = walker.last_entry.unwrap_or_default();
         walker.out.span_entries.push(walker.out.entries.last);
     }
+    walker.pass_over_held()?;
     // What was there before the log was replicated, and what the checkpoint has, is agreed.
     let Walked { entries, last_csn, .. } = &mut walker.out;
     let history = if entries.last.index == 0 { *last_csn } else { from.csn };
@@ -363,7 +364,11 @@ impl Walker<'_> {
             if record.header.csn <= self.from.csn {
                 self.out.covered_time_ms = record.header.commit_time_ms;
             }
-            if record.header.csn <= self.from.csn || record.header.csn > last {
+            if record.header.csn > last {
+                continue;
+            }
+            if record.header.csn <= self.from.csn {
+                self.pass_over(record.header.csn, record.local);
                 continue;
             }
             let csn = record.header.csn;
@@ -381,6 +386,28 @@ impl Walker<'_> {
             return Err(self.damaged(found, header.offset, what));
         }
         Ok(())
+    }
+
+    /// Passes over the frames that stay and are not known to be agreed.
+    fn pass_over_held(&mut self) -> Result<(), LogError> {
+        let last = self.from.up_to_entry.unwrap_or(u64::MAX);
+        for Held { span, header, payload } in std::mem::take(&mut self.held) {
+            let span_last = span.end.map_or(Csn::MAX, |end| end.csn);
+            for record in Records::new(&payload).take_while(|_| header.entry.index <= last) {
+                let found = self.inventory.named(header.segment, || "it was just read".into())?;
+                let record = record.map_err(|error| self.damaged(found, header.offset, error.to_string()))?;
+                if record.header.csn <= span_last {
+                    self.pass_over(record.header.csn, record.local);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_over(&mut self, csn: Csn, chunks: Vec<ChunkRef>) {
+        if !chunks.is_empty() {
+            self.sink.passed_over(csn, chunks);
+        }
     }
 
     /// A durable mark proves every byte up to the end of the group with its CSN. It says nothing about later groups

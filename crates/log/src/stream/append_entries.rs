@@ -5,6 +5,7 @@ use super::entries::{Entries, EntryObserver, EntryPositions, Role};
 use super::groups::WholeGroup;
 use crate::error::LogError;
 use crate::format::{GroupKind, Records};
+use crate::sent_chunks::FrameChunks;
 use fulgurite_types::sync::yield_now;
 use fulgurite_types::{Csn, EntryId, Lsn};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Entry {
     pub frames: u32,
     /// Its frames, or the members.
     pub payload: Vec<u8>,
+    /// Which frames refer to chunks, in order. The chunks are sent before.
+    pub chunks: Vec<FrameChunks>,
 }
 
 impl Entry {
@@ -35,7 +38,7 @@ impl Entry {
     }
 
     /// Checks that the payload is what the other fields say, each frame with its checksums. Returns when its last commit happened.
-    fn check(&self) -> Result<u64, LogError> {
+    pub(crate) fn check(&self) -> Result<u64, LogError> {
         let wrong = |what: String| LogError::Usage(format!("entry {} {what}", self.id));
         let is_in_range =
             self.first_csn > Csn::ZERO && self.first_csn.0.checked_add(self.frames.into()).is_some();
@@ -66,6 +69,13 @@ impl Entry {
                 self.payload.len(),
                 next.prev()
             )));
+        }
+        let of_frames = self.chunks.iter().map(|frame| frame.csn);
+        if !of_frames.clone().is_sorted_by(|a, b| a < b)
+            || of_frames.clone().any(|csn| csn < self.first_csn || csn >= next)
+            || self.chunks.iter().any(|frame| frame.count == 0)
+        {
+            return Err(wrong("refers to chunks for commits that it does not have".into()));
         }
         Ok(time_ms)
     }
@@ -119,14 +129,14 @@ impl CommitStream {
 
     // A follower.
 
-    /// Appends an entry of a leader, which the next flush writes.
-    pub fn append_entry(self: &Arc<Self>, entry: &Entry) -> Result<(), LogError> {
+    /// Appends an entry of a leader, which the next flush writes. `payload` is the entry's, with local records.
+    pub fn append_entry(self: &Arc<Self>, entry: &Entry, payload: &[u8]) -> Result<(), LogError> {
         let entries = self.replicated()?;
         let time_ms = entry.check()?;
-        let mut admission = self.admit_bytes(entry.payload.len())?;
+        let mut admission = self.admit_bytes(payload.len())?;
         let Entry { id, kind, frames, .. } = *entry;
-        let whole = WholeGroup { kind, frames, time_ms, payload: &entry.payload, entry: Some(id) };
-        entries.append(id, entry.last_csn(), entry.payload.len() as u64, || {
+        let whole = WholeGroup { kind, frames, time_ms, payload, entry: Some(id) };
+        entries.append(id, entry.last_csn(), payload.len() as u64, || {
             self.groups.append_entry(&mut admission.admitted, &whole, Some(entry.first_csn))
         })?;
         admission.stream = None;

@@ -171,22 +171,16 @@ impl CommitStream {
     // Admit.
 
     pub fn admit(self: &Arc<Self>, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
-        self.check_may_commit(local_bytes)?;
+        self.check_may_commit()?;
         self.admit_any(frame_bytes, local_bytes)
     }
 
-    /// Fails if another node commits, or if a commit of a replicated log refers to chunks: followers do not get these, and would acknowledge
-    /// what they do not have.
-    fn check_may_commit(&self, local_bytes: u32) -> Result<(), LogError> {
-        let Some(entries) = &self.entries else { return Ok(()) };
-        if !entries.leads() {
-            return Err(LogError::NotLeader);
+    /// Fails if another node commits.
+    fn check_may_commit(&self) -> Result<(), LogError> {
+        match &self.entries {
+            Some(entries) if !entries.leads() => Err(LogError::NotLeader),
+            _ => Ok(()),
         }
-        if local_bytes > 0 {
-            let what = "a replicated log takes no commit that refers to chunks: write shorter values and transactions";
-            return Err(LogError::Usage(what.into()));
-        }
-        Ok(())
     }
 
     /// Admits whatever is appended, by whichever node it was committed.
@@ -215,7 +209,7 @@ impl CommitStream {
         frame_bytes: u32,
         local_bytes: u32,
     ) -> Result<Option<Admission>, LogError> {
-        self.check_may_commit(local_bytes)?;
+        self.check_may_commit()?;
         let admitted = self.admit_once(frame_bytes, local_bytes, None)?;
         if admitted.is_err() {
             self.shared.wake_threads();

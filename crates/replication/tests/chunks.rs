@@ -1,0 +1,223 @@
+//! Values and operation lists that are written ahead in chunks: followers get the chunks before the entry that refers to them.
+
+mod trio;
+
+use fulgurite::{Csn, Database};
+use fulgurite_env::sim::CrashKind;
+use fulgurite_replication::{Append, NodeError, ReplicaOptions, SentUpTo};
+use trio::{Trio, get, led, led_with, options, put};
+
+/// Messages end after the first chunk, or the first entry.
+fn short_messages() -> ReplicaOptions {
+    ReplicaOptions { append_bytes_max: 1, ..options().into() }
+}
+
+fn long(seed: u8, len: usize) -> String {
+    (0..len).map(|at| char::from(b'a' + (at as u64 * 31 % 23) as u8 + seed % 3)).collect()
+}
+
+/// A commit whose operations are in chunks, and refer to more values in chunks than a local record has room for.
+fn put_many(db: &Database, seed: u8) -> Csn {
+    let table = db.open_table("t").unwrap();
+    let mut txn = db.begin();
+    for n in 0..700 {
+        txn.put(&table, format!("many{n}"), long(seed, 1100 + n % 7)).unwrap();
+    }
+    for n in 0..40_000 {
+        txn.put(&table, format!("small{n:05}"), format!("{seed}")).unwrap();
+    }
+    txn.commit_deferred().unwrap().csn()
+}
+
+fn check_many(db: &Database, seed: u8) {
+    for n in [0, 1, 350, 698, 699] {
+        assert_eq!(get(db, &format!("many{n}")), Some(long(seed, 1100 + n % 7)), "{n}");
+    }
+    assert_eq!(get(db, "small39999"), Some(format!("{seed}")));
+}
+
+fn next(trio: &Trio, leader: u32, after: impl Into<SentUpTo>) -> Append {
+    trio.replica(leader).append_after(after).unwrap().expect("it leads")
+}
+
+fn last(trio: &Trio, number: u32) -> u64 {
+    trio.replica(number).positions().entries.last.index
+}
+
+#[test]
+fn values_and_transactions_of_all_lengths_come_back_from_followers() {
+    for messages in [options().into(), short_messages()] {
+        let mut trio = led_with(messages);
+        let lens = [130_000, 131_072, 300_000, 520_192, 520_193, 1_700_000];
+        for (seed, len) in lens.into_iter().enumerate() {
+            put(&trio.db(1), &format!("k{len}"), &long(seed as u8, len)).unwrap();
+        }
+        put_many(&trio.db(1), 1);
+        let check = |db: &Database| {
+            for (seed, len) in lens.into_iter().enumerate() {
+                assert!(get(db, &format!("k{len}")) == Some(long(seed as u8, len)), "{len} bytes");
+            }
+            check_many(db, 1);
+        };
+        trio.replicate(1, &[2, 3]);
+        // From memtables, from a log that was recovered, from leaves.
+        (1..=3).for_each(|number| check(&trio.db(number)));
+        for (number, kind) in [(2, CrashKind::PowerCut), (3, CrashKind::Kill)] {
+            trio.crash(number, kind);
+            trio.replicate(1, &[number]);
+            check(&trio.db(number));
+        }
+        for number in [1, 2, 3] {
+            trio.db(number).checkpoint().unwrap();
+            trio.db(number).checkpoint().unwrap();
+            while trio.db(number).maintain().unwrap() {}
+            check(&trio.db(number));
+            let report = trio.db(number).check(|_| {}).unwrap();
+            assert!(report.problems.is_empty(), "node {number}: {report:?}");
+        }
+        // One that was opened since leads, and has its own chunks to send.
+        trio.appoint(2, &[2, 3]);
+        trio.replicate(2, &[3]);
+        put(&trio.db(2), "k", &long(9, 200_000)).unwrap();
+        put_many(&trio.db(2), 2);
+        trio.replicate(2, &[1, 3]);
+        for number in [1, 3] {
+            assert!(get(&trio.db(number), "k") == Some(long(9, 200_000)));
+            check_many(&trio.db(number), 2);
+        }
+    }
+}
+
+/// Messages are lost, doubled and late, and the follower is opened again between two chunks.
+#[test]
+fn chunks_that_are_missing_are_sent_again_and_others_are_passed_over() {
+    let mut trio = led_with(short_messages());
+    put(&trio.db(1), "k", &long(1, 1_700_000)).unwrap();
+    trio.replica(1).flush().unwrap();
+    let after = last(&trio, 2);
+    let first = next(&trio, 1, after);
+    assert!(first.entries.is_empty() && first.chunks.len() == 1 && first.begun.is_some());
+    let second = next(&trio, 1, first.end());
+    let third = next(&trio, 1, second.end());
+    assert_eq!((third.chunks_before, third.end()), (2, SentUpTo { index: after, chunks: 3 }));
+    let append = |message: &Append| trio.replica(2).append(message);
+    // The second before the first, and the first one twice.
+    let error = append(&second).unwrap_err();
+    assert!(matches!(error, NodeError::ChunkGap { node: 2, sent: 1, have: 0, .. }), "{error}");
+    assert_eq!(error.begin_after(), Some(after.into()));
+    for message in [&first, &first, &second, &first, &third] {
+        append(message).unwrap();
+    }
+    assert_eq!(append(&third).unwrap().up_to(), third.end());
+    let whole = next(&trio, 1, third.end());
+    assert_eq!((whole.chunks.len(), whole.entries.len(), whole.chunks_before), (1, 1, 3));
+    trio.crash(2, CrashKind::PowerCut);
+    let error = trio.replica(2).append(&whole).unwrap_err();
+    assert!(matches!(error, NodeError::ChunkGap { sent: 3, have: 0, .. }), "{error}");
+    trio.replicate(1, &[2]);
+    assert!(get(&trio.db(2), "k") == Some(long(1, 1_700_000)));
+    // All of it once more: it is there, and the reply to the first chunk says so.
+    for message in [&first, &second, &whole] {
+        assert_eq!(trio.replica(2).append(message).unwrap().up_to(), (after + 1).into());
+    }
+}
+
+#[test]
+fn a_chunk_that_changed_on_the_way_is_refused() {
+    let trio = led();
+    put(&trio.db(1), "k", &long(1, 600_000)).unwrap();
+    trio.replica(1).flush().unwrap();
+    let message = next(&trio, 1, last(&trio, 2));
+    let spoil = |work: &dyn Fn(&mut Append)| {
+        let mut spoiled = message.clone();
+        work(&mut spoiled);
+        trio.replica(2).append(&spoiled).unwrap_err().to_string()
+    };
+    let error = spoil(&|message| message.chunks[0].body[4000] ^= 1);
+    assert!(error.contains("does not have its checksum"), "{error}");
+    let spoils: [&dyn Fn(&mut Append); 5] = [
+        &|message| drop(message.chunks.pop()),
+        &|message| message.entries[0].chunks[0].count = 1,
+        &|message| message.entries[0].chunks.clear(),
+        &|message| message.chunks_before = 3,
+        &|message| message.begun = Some(message.entries[0].id),
+    ];
+    for work in spoils {
+        let error = spoil(work);
+        assert!(error.contains("does not have the chunks to which its entries refer"), "{error}");
+    }
+    let error = spoil(&|message| message.entries[0].chunks[0].csn = Csn(1));
+    assert!(error.contains("commits that it does not have"), "{error}");
+    trio.replicate(1, &[2]);
+    assert!(get(&trio.db(2), "k") == Some(long(1, 600_000)));
+}
+
+/// Chunks of an entry that is replaced are given up, and those of entries that wait for agreement stay.
+#[test]
+fn chunks_stay_while_their_commit_may_be_agreed_and_no_longer() {
+    let mut trio = led();
+    for n in 0..12 {
+        put(&trio.db(1), &format!("k{n}"), &long(n, 300_000)).unwrap();
+    }
+    trio.replica(1).flush().unwrap();
+    // Node 2 has it all and knows nothing of agreement, through openings, checkpoints and collection.
+    let mut message = next(&trio, 1, last(&trio, 2));
+    while !message.is_empty() {
+        trio.replica(2).append(&message).unwrap();
+        message = next(&trio, 1, message.end());
+    }
+    for _ in 0..2 {
+        trio.crash(2, CrashKind::PowerCut);
+        trio.db(2).checkpoint().unwrap();
+        trio.db(2).checkpoint().unwrap();
+        while trio.db(2).maintain().unwrap() {}
+    }
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[3]);
+    for n in 0..12 {
+        assert!(get(&trio.db(3), &format!("k{n}")) == Some(long(n, 300_000)), "k{n}");
+    }
+    // Node 1 has more, which nobody else got.
+    let table = trio.db(2).open_table("t").unwrap();
+    let count = table.range(..).unwrap().count();
+    put(&trio.db(2), "new", &long(3, 700_000)).unwrap();
+    trio.replicate(2, &[1, 3]);
+    for number in [1, 2, 3] {
+        assert!(get(&trio.db(number), "new") == Some(long(3, 700_000)), "node {number}");
+        assert_eq!(trio.db(number).open_table("t").unwrap().range(..).unwrap().count(), count + 1);
+        for _ in 0..3 {
+            trio.db(number).checkpoint().unwrap();
+            while trio.db(number).maintain().unwrap() {}
+        }
+        let report = trio.db(number).check(|_| {}).unwrap();
+        assert!(report.problems.is_empty(), "node {number}: {report:?}");
+    }
+}
+
+/// The values were overwritten, and nothing but the log refers to their chunks.
+#[test]
+fn a_follower_that_was_away_gets_chunks_of_values_that_are_gone() {
+    let mut trio = led();
+    for round in 0..6 {
+        for n in 0..4 {
+            put(&trio.db(1), &format!("k{n}"), &long(round, 400_000)).unwrap();
+        }
+        put_many(&trio.db(1), round);
+        trio.replicate(1, &[2]);
+        for number in [1, 2] {
+            for _ in 0..2 {
+                trio.db(number).checkpoint().unwrap();
+                while trio.db(number).maintain().unwrap() {}
+            }
+            trio.db(number).collect(1.02, |_| {}).unwrap();
+        }
+        if round % 2 == 1 {
+            trio.crash(2, CrashKind::PowerCut);
+        }
+    }
+    trio.appoint(2, &[2, 3]);
+    trio.replicate(2, &[3]);
+    assert!(get(&trio.db(3), "k3") == Some(long(5, 400_000)));
+    check_many(&trio.db(3), 5);
+    trio.replicate(2, &[1]);
+}
