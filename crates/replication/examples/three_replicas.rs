@@ -12,7 +12,7 @@
 
 use fulgurite::{Database, Options, Table};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_replication::{Replica, SentUpTo};
+use fulgurite_replication::{Cluster, ClusterId, Replica, SentUpTo};
 use parking_lot::{Condvar, Mutex};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn ship(
         seen = wake.wait(seen);
         leader.node().flushed()?;
         let was_over = is_over.load(Ordering::Relaxed);
-        let message = leader.append_after(after)?.ok_or("nothing deposes it")?;
+        let message = leader.append_after(follower.number(), after)?.ok_or("nothing deposes it")?;
         if message.is_empty() && !was_over {
             continue;
         }
@@ -100,9 +100,10 @@ fn print_syncs(name: &str, database: &Database) {
 }
 
 fn replicated(env: &Arc<dyn Env>, home: &Path, threads: usize, seconds: u64) -> Result<(), Box<dyn Error>> {
+    let cluster = Cluster { id: ClusterId(env.random_u64().into()), members: vec![1, 2, 3] };
     let open = |number: u32| {
         let path = home.join(format!("replica-{number}"));
-        Replica::create(Arc::clone(env), path, Options::default(), number)
+        Replica::create(Arc::clone(env), path, Options::default(), &cluster, number)
     };
     let replicas = [open(1)?, open(2)?, open(3)?];
     let fenced = replicas.iter().map(|replica| replica.fence(1, Some(1))).collect::<Result<Vec<_>, _>>()?;
@@ -110,7 +111,7 @@ fn replicated(env: &Arc<dyn Env>, home: &Path, threads: usize, seconds: u64) -> 
     let waker = Arc::clone(&wake);
     let (leader, database) = (&replicas[0], replicas[0].database());
     leader.node().log().set_entry_observer(Box::new(move |_| waker.wake()))?;
-    leader.appoint(1, &[1, 2, 3], &fenced)?;
+    leader.appoint(1, &fenced)?;
     leader.flush()?;
     let is_over = AtomicBool::new(false);
     let rate = std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! Errors of a node and of its file of terms.
 
-use crate::message::{Fenced, SentUpTo};
+use crate::identity::{ClusterId, Life, MEMBERS_MAX};
+use crate::message::SentUpTo;
 use fulgurite_log::LogError;
 use fulgurite_types::{Csn, DatabaseId, EntryId};
 use std::error::Error;
@@ -43,6 +44,13 @@ pub enum TermError {
         /// Those that were to be saved.
         wanted: (u64, Option<u32>),
     },
+    /// The members of a cluster are not a set of numbers from 1 with this node in it, or too many. Name each once.
+    Members {
+        /// The node.
+        node: u32,
+        /// The members that were named.
+        members: Vec<u32>,
+    },
     /// An earlier save failed: the term and the vote on disk are not known. Open the file again.
     Unknown,
 }
@@ -82,6 +90,10 @@ impl fmt::Display for TermError {
                 vote(kept.1),
                 wanted.0,
                 vote(wanted.1)
+            ),
+            TermError::Members { node, members } => write!(
+                f,
+                "{members:?} cannot be the members: name each once, from 1, node {node} among them, {MEMBERS_MAX} at most"
             ),
             TermError::Unknown => {
                 write!(f, "an earlier save failed, so the term on disk is not known; open the file again")
@@ -125,8 +137,8 @@ pub enum NodeError {
     Behind {
         /// Its last entry.
         last: EntryId,
-        /// The other node.
-        ahead: Fenced,
+        /// The other node, and its last entry.
+        ahead: (u32, EntryId),
     },
     /// Entries are missing before those that a leader sent: it has to begin earlier.
     Gap {
@@ -158,12 +170,46 @@ pub enum NodeError {
         /// How many of them the node has.
         have: u32,
     },
-    /// The members are not a set with this node in it. Name each once.
-    Members {
+    /// A message, or a promise, of another cluster.
+    OtherCluster {
+        /// The node, and its cluster.
+        own: (u32, ClusterId),
+        /// The other one.
+        other: (u32, ClusterId),
+    },
+    /// The nodes were made for one cluster with different members. Nothing is appointed: which nodes are a majority is not known.
+    OtherMembers {
+        /// The node, and its members.
+        own: (u32, Vec<u32>),
+        /// The other one.
+        other: (u32, Vec<u32>),
+    },
+    /// A message for another node, or of one that is no member, came to this one.
+    Misdirected {
         /// The node.
         node: u32,
-        /// The members that were named.
-        members: Vec<u32>,
+        /// Which node sent it, and to which.
+        sent: (u32, u32),
+    },
+    /// What comes is from an earlier life of a node than this one has heard of, or from another directory with its number. It is late; or
+    /// the other node has an older copy of its directory, or there are two of that number.
+    PastLife {
+        /// The node that heard it.
+        node: u32,
+        /// The life that it comes from.
+        life: Life,
+        /// The one that is remembered.
+        known: Life,
+    },
+    /// Another node has heard of a later life of this one, or of another directory with its number: this one's directory is an older copy, or
+    /// there are two. It may lack what it promised and acknowledged, and says nothing any more.
+    OldDirectory {
+        /// This life.
+        own: Life,
+        /// The one that the other node remembers.
+        known: Life,
+        /// The other node.
+        by: u32,
     },
     /// The log has entries of a term that the node's file does not know: the file was replaced, or is of an older copy. The node must not
     /// vote; fill it from another one, under another number.
@@ -246,11 +292,8 @@ impl fmt::Display for NodeError {
             NodeError::Behind { last, ahead } => write!(
                 f,
                 "the last entry is {last}, and node {} has entry {}, which may be agreed; appoint that node",
-                ahead.node, ahead.last
+                ahead.0, ahead.1
             ),
-            NodeError::Members { node, members } => {
-                write!(f, "{members:?} cannot be the members: name each once, node {node} among them")
-            }
             NodeError::TermBehind { node, noted, last } => write!(
                 f,
                 "node {node} noted term {noted}, and its log has entry {last}: the file of terms is not the one of this log; fill the \
@@ -309,7 +352,31 @@ fn fmt_sent(error: &NodeError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f,
             "entry {previous} was sent to node {node}, which has another one there; begin after entry {begin_after}"
         ),
-        _ => unreachable!("the caller has all others"),
+        NodeError::OtherCluster { own, other } => write!(
+            f,
+            "node {} is of cluster {}, and node {} of cluster {}; connect each cluster's own nodes",
+            own.0, own.1, other.0, other.1
+        ),
+        NodeError::OtherMembers { own, other } => write!(
+            f,
+            "node {} was made for the members {:?}, and node {} for {:?}; make them again with the same ones",
+            own.0, own.1, other.0, other.1
+        ),
+        NodeError::Misdirected { node, sent: (from, to) } => write!(
+            f,
+            "a message of node {from} to node {to} came to node {node}; connect the cluster's own nodes, each to the others"
+        ),
+        NodeError::PastLife { node, life, known } => write!(
+            f,
+            "what came from {life} is not taken: node {node} knows {known}; if it is not just late, that directory is an older copy, or there \
+             are two with one number: stop it, and fill it from another node, under another number"
+        ),
+        NodeError::OldDirectory { own, known, by } => write!(
+            f,
+            "this is {own}, and node {by} knows {known}: this directory is an older copy, or there are two with one number. It may lack \
+             what it acknowledged: stop it, and fill it from another node, under another number"
+        ),
+        other => write!(f, "{other:?}"),
     }
 }
 

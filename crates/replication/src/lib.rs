@@ -3,16 +3,17 @@
 //!
 //! ```
 //! use fulgurite_env::{Disk, Env, sim::SimEnv};
-//! use fulgurite_replication::TermFile;
+//! use fulgurite_replication::{Cluster, ClusterId, TermFile};
 //! use fulgurite_types::DatabaseId;
 //! use std::path::Path;
 //!
 //! let env = SimEnv::new(1);
 //! env.disk().create_dir_all(Path::new("/db"))?;
 //! let dir = env.disk().open_dir(Path::new("/db"))?;
-//! TermFile::create(&dir, DatabaseId(7), 1)?;
+//! let cluster = Cluster { id: ClusterId(3), members: vec![1, 2, 3] };
+//! TermFile::create(&dir, DatabaseId(7), &cluster, 1, env.random_u64())?;
 //!
-//! let mut terms = TermFile::open(&dir, DatabaseId(7), 1)?;
+//! let mut terms = TermFile::open(&dir, DatabaseId(7), 1, env.random_u64())?;
 //! terms.save(3, Some(2))?;                // durable when it returns
 //! assert!(terms.save(2, None).is_err());  // a term never falls
 //! assert_eq!((terms.term(), terms.vote()), (3, Some(2)));
@@ -20,13 +21,15 @@
 //! ```
 
 mod error;
+mod identity;
 mod message;
 mod node;
 mod replica;
 mod term_file;
 
 pub use error::{NodeError, TermError};
-pub use message::{Append, Appended, Fenced, ReadBarrier, SentUpTo};
+pub use identity::{Cluster, ClusterId, Life, MEMBERS_MAX};
+pub use message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 pub use node::Node;
 pub use replica::{Replica, ReplicaOptions, ReplicaPositions};
 pub use term_file::{TERM_FILE_NAME, TermFile};

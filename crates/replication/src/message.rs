@@ -1,27 +1,47 @@
 //! What nodes say to each other. No encoding: that is the network's.
 
+use crate::identity::{Cluster, ClusterId, Life};
 use fulgurite_log::{Entry, LogError, SentChunk};
 use fulgurite_types::{Csn, EntryId};
 
-/// A node's word that it takes nothing from leaders of older terms any more.
+/// From whom a message is, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The life of the node that sends it.
+    pub from: Life,
+    /// The number of the node that gets it.
+    pub to: u32,
+    /// The newest life of that node that the sender remembers.
+    pub known: Option<Life>,
+}
+
+/// A node's word that it takes nothing from leaders of older terms any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
+    /// Its cluster, as it was made for it.
+    pub cluster: Cluster,
     /// The node.
-    pub node: u32,
+    pub life: Life,
+    /// The nonces of its last starts, this one's last.
+    pub nonces: Vec<u64>,
     /// The term that it noted.
     pub term: u64,
     /// The only node that may lead in this term, as far as this one is concerned; `None`: no node.
     pub nominee: Option<u32>,
     /// The last entry of its log, which is durable.
     pub last: EntryId,
+    /// The newest lives of other nodes that it remembers.
+    pub lives: Vec<Life>,
 }
 
 /// Entries of a leader for a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
-    /// The leader.
-    pub leader: u32,
-    /// Its term.
+    /// The leader, and the follower.
+    pub envelope: Envelope,
+    /// The leader's term.
     pub term: u64,
     /// The entry before the first of these.
     pub previous: EntryId,
@@ -37,6 +57,8 @@ pub struct Append {
     pub agreed: EntryId,
     /// The newest round of questions whether the leader's term still holds.
     pub round: u64,
+    /// The newest lives of other nodes that the leader remembers.
+    pub lives: Vec<Life>,
 }
 
 /// How far a follower has been sent the log, or has it: all entries up to an index, and some chunks of the next one.
@@ -79,7 +101,7 @@ impl Append {
         {
             return Ok(());
         }
-        let (leader, previous) = (self.leader, self.previous);
+        let (leader, previous) = (self.envelope.from.node, self.previous);
         let what = "does not have the chunks to which its entries refer, or others";
         Err(LogError::Usage(format!("what node {leader} sent after entry {previous} {what}")))
     }
@@ -100,8 +122,8 @@ impl Appended {
 /// A follower's acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The follower.
-    pub node: u32,
+    /// The follower, and the leader.
+    pub envelope: Envelope,
     /// The leader's term.
     pub term: u64,
     /// Up to here its log is that of the leader, and durable.

@@ -16,7 +16,8 @@
 //!   the leader's: after that it may have entries of an older leader.
 
 use crate::error::{NodeError, TermError};
-use crate::message::{Append, Appended, Fenced, ReadBarrier, SentUpTo};
+use crate::identity::{Cluster, Life};
+use crate::message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 use crate::term_file::TermFile;
 use fulgurite_log::{Entry, EntryPositions, EntryReader, Log, LogError, Role, SentChunk};
 use fulgurite_types::EntryId;
@@ -47,6 +48,8 @@ struct State {
     nominee_in: Option<u64>,
     /// Why the log has to be opened again. From then on the node does nothing: what it would say may not be true after the cut.
     must_reopen: Option<Option<u64>>,
+    /// A later life of this node, or one of another directory, of which another node has heard.
+    is_old: Option<(Life, u32)>,
     /// Whether its log was opened again, with another node.
     is_retired: bool,
 }
@@ -84,6 +87,7 @@ impl Node {
                 leading: None,
                 nominee_in: None,
                 must_reopen: None,
+                is_old: None,
                 is_retired: false,
             }),
         };
@@ -147,7 +151,10 @@ impl Node {
             Ok(()) | Err(LogError::NotLeader) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Fenced { node: self.number, term, nominee, last: self.positions().last })
+        let terms = &state.terms;
+        let (cluster, life, lives) = (terms.cluster(), terms.life(), terms.lives());
+        let nonces = terms.nonces().to_vec();
+        Ok(Fenced { cluster, life, nonces, term, nominee, last: self.positions().last, lives })
     }
 
     /// Ends older terms, and notes a new one (INV-REP-4).
@@ -161,38 +168,143 @@ impl Node {
         if state.is_retired {
             return Err(NodeError::Retired { node: self.number });
         }
+        if let Some((known, by)) = state.is_old {
+            return Err(NodeError::OldDirectory { own: state.terms.life(), known, by });
+        }
         match state.must_reopen {
             Some(up_to) => Err(NodeError::MustReopen { node: self.number, up_to }),
             None => Ok(()),
         }
     }
 
-    /// Begins to lead in a term in which this node was fenced as the nominee, in this life, and a majority with it. `members` are all nodes
-    /// of the cluster.
+    // Who says what.
+
+    /// The cluster, as this node was made for it.
+    pub fn cluster(&self) -> Cluster {
+        self.state.lock().terms.cluster()
+    }
+
+    /// This life of the node.
+    pub fn life(&self) -> Life {
+        self.state.lock().terms.life()
+    }
+
+    /// The newest lives of other nodes that this one remembers.
+    pub fn lives(&self) -> Vec<Life> {
+        self.state.lock().terms.lives()
+    }
+
+    /// What a message of this node to another one begins with.
+    pub fn envelope(&self, to: u32) -> Envelope {
+        self.envelope_in(&self.state.lock(), to)
+    }
+
+    fn envelope_in(&self, state: &State, to: u32) -> Envelope {
+        let terms = &state.terms;
+        Envelope { cluster: terms.cluster().id, from: terms.life(), to, known: terms.known(to) }
+    }
+
+    /// Checks from whom a message is, and to whom.
+    fn check_envelope(&self, state: &mut State, envelope: &Envelope) -> Result<(), NodeError> {
+        let Envelope { cluster, from, to, known } = *envelope;
+        let own = state.terms.cluster();
+        if cluster != own.id {
+            return Err(NodeError::OtherCluster { own: (self.number, own.id), other: (from.node, cluster) });
+        }
+        let is_of_members = from.node != self.number && own.members.contains(&from.node);
+        if to != self.number || !is_of_members {
+            return Err(NodeError::Misdirected { node: self.number, sent: (from.node, to) });
+        }
+        if let Some(known) = known {
+            self.check_own_life(state, known, from.node)?;
+        }
+        match state.terms.known(from.node) {
+            Some(known) if !from.follows(&known) => {
+                Err(NodeError::PastLife { node: self.number, life: from, known })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers the life of a node from which a message came, and those of which it has heard.
+    fn remember(&self, state: &mut State, from: Life, heard: &[Life]) -> Result<(), NodeError> {
+        let is_news = |life: &&Life| {
+            let known = state.terms.known(life.node);
+            life.node != self.number
+                && life.node != from.node
+                && known.is_none_or(|known| life.follows(&known))
+        };
+        let lives: Vec<Life> = heard.iter().filter(is_news).copied().chain([from]).collect();
+        Ok(state.terms.remember(&lives)?)
+    }
+
+    /// Fails, from now on, if another node knows of a later life of this one.
+    fn check_own_life(&self, state: &mut State, known: Life, by: u32) -> Result<(), NodeError> {
+        let own = state.terms.life();
+        if own.continues(state.terms.nonces(), &known) {
+            return Ok(());
+        }
+        self.log.fence()?;
+        (state.leading, state.nominee_in) = (None, None);
+        state.is_old = Some((known, by));
+        Err(NodeError::OldDirectory { own, known, by })
+    }
+
+    /// Checks the promises that others gave for an appointment, and remembers their lives (INV-REP-9).
+    fn check_promises(&self, state: &mut State, promises: &[&Fenced]) -> Result<(), NodeError> {
+        let own = state.terms.cluster();
+        for Fenced { cluster, life, .. } in promises {
+            if cluster.id != own.id {
+                let (own, other) = ((self.number, own.id), (life.node, cluster.id));
+                return Err(NodeError::OtherCluster { own, other });
+            }
+            if cluster.members != own.members {
+                let (own, other) = ((self.number, own.members), (life.node, cluster.members.clone()));
+                return Err(NodeError::OtherMembers { own, other });
+            }
+        }
+        let known = promises.iter().flat_map(|by| by.lives.iter().map(|known| (*known, by.life.node)));
+        for (known, by) in known.clone().filter(|(known, _)| known.node == self.number) {
+            self.check_own_life(state, known, by)?;
+        }
+        let others = promises.iter().filter(|promise| promise.life.node != self.number);
+        for Fenced { life, nonces, .. } in others {
+            let own = state.terms.known(life.node).map(|known| (known, self.number));
+            let heard = known.clone().filter(|(known, _)| known.node == life.node);
+            let later = heard.chain(own).find(|(known, _)| !life.continues(nonces, known));
+            if let Some((known, node)) = later {
+                return Err(NodeError::PastLife { node, life: *life, known });
+            }
+        }
+        let lives: Vec<Life> = promises.iter().map(|promise| promise.life).collect();
+        Ok(state.terms.remember(&lives)?)
+    }
+
+    /// Begins to lead in a term in which this node was fenced as the nominee, in this life, and a majority of the cluster's members with it.
     ///
     /// # Errors
-    /// [`NodeError::StaleTerm`] if this node noted another term, or was started since; [`NodeError::NoMajority`], [`NodeError::Behind`] if the
-    /// others do not allow it: fence more, or another nominee. [`NodeError::Members`]. Nothing was changed. [`NodeError::Log`].
-    pub fn appoint(&self, term: u64, members: &[u32], fenced: &[Fenced]) -> Result<(), NodeError> {
+    /// [`NodeError::StaleTerm`] if this node noted another term, or was started since; [`NodeError::OtherCluster`], [`NodeError::OtherMembers`],
+    /// [`NodeError::PastLife`], [`NodeError::NoMajority`], [`NodeError::Behind`] if the others do not allow it: fence more, or another nominee. Nothing
+    /// was changed. [`NodeError::OldDirectory`], [`NodeError::Term`], [`NodeError::Log`].
+    pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
         let mut state = self.state.lock();
         self.check_usable(&state)?;
         let noted = state.terms.term();
         if state.nominee_in != Some(term) {
             return Err(NodeError::StaleTerm { node: self.number, term, noted });
         }
-        let set: BTreeSet<u32> = members.iter().copied().collect();
-        if set.len() != members.len() || !set.contains(&self.number) {
-            return Err(NodeError::Members { node: self.number, members: members.to_vec() });
-        }
+        let set: BTreeSet<u32> = state.terms.cluster().members.into_iter().collect();
         let counts = |fenced: &&Fenced| fenced.term == term && fenced.nominee == Some(self.number);
-        let promised: BTreeSet<u32> = fenced.iter().filter(counts).map(|fenced| fenced.node).collect();
+        let promises: Vec<&Fenced> = fenced.iter().filter(counts).collect();
+        self.check_promises(&mut state, &promises)?;
+        let promised: BTreeSet<u32> = promises.iter().map(|fenced| fenced.life.node).collect();
         let count = set.intersection(&promised).count();
         if 2 * count <= set.len() {
             return Err(NodeError::NoMajority { term, fenced: count, members: set.len() });
         }
         let last = self.positions().last;
-        if let Some(ahead) = fenced.iter().filter(counts).find(|fenced| fenced.last > last) {
-            return Err(NodeError::Behind { last, ahead: *ahead });
+        if let Some(ahead) = promises.iter().find(|fenced| fenced.last > last) {
+            return Err(NodeError::Behind { last, ahead: (ahead.life.node, ahead.last) });
         }
         state.nominee_in = None;
         self.log.lead(term)?;
@@ -233,19 +345,20 @@ impl Node {
 
     // The leader.
 
-    /// What a follower gets next, if it has this node's log up to `after`: some entries, each with the chunks to which it refers before it,
+    /// What follower `to` gets next, if it has this node's log up to `after`: some entries, each with the chunks to which it refers before it,
     /// and what is agreed. A message has [`Node::set_append_bytes_max`] bytes, about. `None` if this node does not lead.
     ///
     /// # Errors
     /// [`NodeError::Gap`] if this log does not reach so far. [`NodeError::Log`] with [`LogError::TooOld`] if it does not reach back that far:
     /// the follower has to be filled from a copy.
-    pub fn append_after(&self, after: impl Into<SentUpTo>) -> Result<Option<Append>, NodeError> {
+    pub fn append_after(&self, to: u32, after: impl Into<SentUpTo>) -> Result<Option<Append>, NodeError> {
         let SentUpTo { index: after, chunks: chunks_before } = after.into();
         let mut state = self.state.lock();
         let Some(leading) = &mut state.leading else { return Ok(None) };
         let Leading { term, agreed, round, .. } = *leading;
         // Asked from here on: a read that begins later waits for the next round.
         leading.is_asked = true;
+        let (envelope, lives) = (self.envelope_in(&state, to), state.terms.lives());
         drop(state);
         // A follower that has nearly all gets what follows in memory. For one that is behind, the entry before is read from the log, too.
         let known = match after {
@@ -261,10 +374,9 @@ impl Node {
                 last: self.positions().last,
             })?,
         };
-        let (leader, begun) = (self.number, None);
-        let (chunks, entries) = (Vec::new(), Vec::new());
+        let (chunks, entries, begun) = (Vec::new(), Vec::new(), None);
         let mut append =
-            Append { leader, term, previous, chunks_before, chunks, entries, begun, agreed, round };
+            Append { envelope, term, previous, chunks_before, chunks, entries, begun, agreed, round, lives };
         self.fill(&mut append, &mut reader)?;
         Ok(Some(append))
     }
@@ -304,18 +416,24 @@ impl Node {
         self.append_bytes_max.store(bytes.max(1), Relaxed);
     }
 
-    /// A follower has acknowledged. Returns whether more is agreed now.
+    /// A follower has acknowledged. Returns whether more is agreed now; nothing is if this node does not lead in that term.
     ///
     /// # Errors
+    /// [`NodeError::OtherCluster`], [`NodeError::Misdirected`], [`NodeError::PastLife`]: it does not count. [`NodeError::OldDirectory`], [`NodeError::Term`],
     /// [`NodeError::Log`].
     pub fn acknowledged(&self, appended: &Appended) -> Result<bool, NodeError> {
         let mut state = self.state.lock();
+        if state.is_retired || state.leading.is_none() {
+            return Ok(false);
+        }
+        self.check_envelope(&mut state, &appended.envelope)?;
+        self.remember(&mut state, appended.envelope.from, &[])?;
         let Some(leading) = state.leading.as_mut().filter(|leading| leading.term == appended.term) else {
             return Ok(false);
         };
-        let Some(matched) = leading.matched.get_mut(&appended.node) else { return Ok(false) };
+        let Some(matched) = leading.matched.get_mut(&appended.envelope.from.node) else { return Ok(false) };
         *matched = (*matched).max(appended.matched.index);
-        let held = leading.held.entry(appended.node).or_default();
+        let held = leading.held.entry(appended.envelope.from.node).or_default();
         *held = (*held).max(appended.round);
         self.agree(state)
     }
@@ -388,21 +506,24 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::StaleTerm`] if the leader's term is over; [`NodeError::Gap`], [`NodeError::ChunkGap`] and [`NodeError::Differs`] if this log does
-    /// not have what comes before these: the leader begins earlier; [`NodeError::MustReopen`] if this log has others in their place, or led before. [`NodeError::TwoLeaders`], [`NodeError::Term`],
-    /// [`NodeError::Log`].
+    /// not have what comes before these: the leader begins earlier; [`NodeError::MustReopen`] if this log has others in their place, or led before. [`NodeError::TwoLeaders`]; [`NodeError::OtherCluster`],
+    /// [`NodeError::Misdirected`], [`NodeError::PastLife`], [`NodeError::OldDirectory`]; [`NodeError::Term`], [`NodeError::Log`].
     pub fn append(&self, message: &Append) -> Result<Appended, NodeError> {
         message.check()?;
         let mut state = self.state.lock();
         self.check_usable(&state)?;
+        self.check_envelope(&mut state, &message.envelope)?;
+        self.remember(&mut state, message.envelope.from, &message.lives)?;
+        let leader = message.envelope.from.node;
         let (term, noted) = (message.term, state.terms.term());
         if term < noted {
             return Err(NodeError::StaleTerm { node: self.number, term, noted });
         }
         if self.leads() == Some(term) {
-            return Err(NodeError::TwoLeaders { term, nodes: (self.number, message.leader) });
+            return Err(NodeError::TwoLeaders { term, nodes: (self.number, leader) });
         }
         if term > noted {
-            self.note(&mut state, term, Some(message.leader))?;
+            self.note(&mut state, term, Some(leader))?;
         }
         if self.log.role() != Some(Role::Follower) {
             return Err(self.end(&mut state, None));
@@ -425,6 +546,7 @@ impl Node {
             }
         }
         self.log.flush_entries()?;
+        let envelope = self.envelope_in(&state, leader);
         drop(state);
         // Not beyond what is known to be the leader's.
         if message.agreed.index <= matched.index {
@@ -434,7 +556,7 @@ impl Node {
         }
         let (of, count) = self.log.received_chunks();
         let chunks = if of.index == matched.index + 1 { count } else { 0 };
-        Ok(Appended { node: self.number, term, matched, chunks, csn, round: message.round })
+        Ok(Appended { envelope, term, matched, chunks, csn, round: message.round })
     }
 
     /// Takes the next `count` chunks, which are of an entry that is not there. Those that came before are passed over.

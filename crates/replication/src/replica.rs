@@ -2,6 +2,7 @@
 //! what follows from them for the database.
 
 use crate::error::NodeError;
+use crate::identity::Cluster;
 use crate::message::{Append, Appended, Fenced, SentUpTo};
 use crate::node::{APPEND_BYTES_MAX, Node};
 use crate::term_file::TermFile;
@@ -79,17 +80,19 @@ pub struct ReplicaPositions {
 
 impl Replica {
     /// Makes a node of a new cluster, or a new node: creates its database, or takes one that is a copy of the others', and its file of terms.
-    /// Nodes are numbered from 1.
+    /// All nodes are made for the same cluster, and each keeps that.
     ///
     /// # Errors
-    /// [`NodeError::Term`] if the directory has a file of terms already; [`NodeError::Used`] if it has entries, but no such file: then it may
+    /// [`NodeError::Term`] if the directory has a file of terms already, or the members are not a set with this node; [`NodeError::Used`] if it has entries, but no such file: then it may
     /// have voted. [`NodeError::Database`].
     pub fn create(
         env: Arc<dyn Env>,
         path: impl AsRef<Path>,
         options: impl Into<ReplicaOptions>,
+        cluster: &Cluster,
         number: u32,
     ) -> Result<Replica, NodeError> {
+        cluster.checked(number)?;
         let (path, options) = (path.as_ref(), options.into());
         let database = open_database(&env, path, number, &options, None)?;
         let last = database.log().entry_positions().map_or_else(Default::default, |at| at.last);
@@ -97,7 +100,7 @@ impl Replica {
             return Err(NodeError::Used { node: number, last });
         }
         let dir = open_dir(&env, path)?;
-        TermFile::create(&dir, database.log().database(), number)?;
+        TermFile::create(&dir, database.log().database(), cluster, number, env.random_u64())?;
         Replica::with(env, path, options, number, database)
     }
 
@@ -194,10 +197,11 @@ impl Replica {
     ///
     /// # Errors
     /// Those of [`Node::appoint`].
-    pub fn appoint(&self, term: u64, members: &[u32], fenced: &[Fenced]) -> Result<(), NodeError> {
+    pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
         let open = self.open_now();
-        open.node.appoint(term, members, fenced)?;
-        let others: Vec<u32> = members.iter().copied().filter(|member| *member != self.number).collect();
+        open.node.appoint(term, fenced)?;
+        let members = open.node.cluster().members.into_iter();
+        let others: Vec<u32> = members.filter(|member| *member != self.number).collect();
         open.database.set_others(&others);
         open.database.note_leader(self.number);
         Ok(())
@@ -207,8 +211,8 @@ impl Replica {
     ///
     /// # Errors
     /// Those of [`Node::append_after`].
-    pub fn append_after(&self, after: impl Into<SentUpTo>) -> Result<Option<Append>, NodeError> {
-        self.node().append_after(after)
+    pub fn append_after(&self, to: u32, after: impl Into<SentUpTo>) -> Result<Option<Append>, NodeError> {
+        self.node().append_after(to, after)
     }
 
     /// [`Node::acknowledged`].
@@ -219,7 +223,7 @@ impl Replica {
         let open = self.open_now();
         let rose = open.node.acknowledged(appended)?;
         if open.node.leads() == Some(appended.term) {
-            open.database.note_other(appended.node, appended.csn);
+            open.database.note_other(appended.envelope.from.node, appended.csn);
         }
         Ok(rose)
     }
@@ -241,7 +245,7 @@ impl Replica {
     pub fn append(&self, message: &Append) -> Result<Appended, NodeError> {
         let open = self.open_now();
         let appended = open.node.append(message)?;
-        open.database.note_leader(message.leader);
+        open.database.note_leader(message.envelope.from.node);
         Ok(appended)
     }
 
@@ -281,7 +285,7 @@ fn begin(
     database: Database,
 ) -> Result<Open, NodeError> {
     let dir = open_dir(env, path)?;
-    let terms = TermFile::open(&dir, database.log().database(), number)?;
+    let terms = TermFile::open(&dir, database.log().database(), number, env.random_u64())?;
     let node = Arc::new(Node::new(number, database.log().clone(), terms)?);
     node.set_append_bytes_max(options.append_bytes_max);
     Ok(Open { node, database })

@@ -37,7 +37,7 @@ fn check_many(db: &Database, seed: u8) {
 }
 
 fn next(trio: &Trio, leader: u32, after: impl Into<SentUpTo>) -> Append {
-    trio.replica(leader).append_after(after).unwrap().expect("it leads")
+    trio.replica(leader).append_after(2, after).unwrap().expect("it leads")
 }
 
 fn last(trio: &Trio, number: u32) -> u64 {

@@ -8,7 +8,9 @@ use fulgurite_log::{
     CommitLog, Durability, Entry, GroupKind, Log, LogError, LogOptions, RecoveredFrame, RecoverySink,
     ReplayFrom, frame_bytes,
 };
-use fulgurite_replication::{Append, Appended, Fenced, Node, NodeError, TERM_FILE_NAME, TermFile};
+use fulgurite_replication::{
+    self as replication, Append, Appended, ClusterId, Fenced, Node, NodeError, TERM_FILE_NAME, TermFile,
+};
 use fulgurite_types::{Csn, DatabaseId, crc32c};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -93,14 +95,15 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(number: u32, seed: u64) -> Machine {
+    fn new(number: u32, nodes: u32, seed: u64) -> Machine {
         let env = SimEnv::new(seed * 31 + u64::from(number));
         env.disk().create_dir_all(log_dir()).unwrap();
         env.disk().sync_dir(Path::new("/")).unwrap();
         env.disk().sync_dir(Path::new("/db")).unwrap();
         let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, log_dir(), ID, options()).unwrap();
-        TermFile::create(&dir(&env), ID, number).unwrap();
-        let terms = TermFile::open(&dir(&env), ID, number).unwrap();
+        let cluster = replication::Cluster { id: ClusterId(seed.into()), members: (1..=nodes).collect() };
+        TermFile::create(&dir(&env), ID, &cluster, number, env.random_u64()).unwrap();
+        let terms = TermFile::open(&dir(&env), ID, number, env.random_u64()).unwrap();
         Machine::with(env, Node::new(number, log, terms).unwrap())
     }
 
@@ -127,7 +130,8 @@ impl Machine {
         if let Ok((_, report)) = &log {
             assert_eq!(frames.0.len() as u64, report.agreed.csn.0, "all that is agreed is replayed");
         }
-        let terms = env.disk().open_dir(Path::new("/db")).map(|dir| TermFile::open(&dir, ID, number));
+        let nonce = env.random_u64();
+        let terms = env.disk().open_dir(Path::new("/db")).map(|dir| TermFile::open(&dir, ID, number, nonce));
         if env.faults().has_crashed() {
             self.env = env;
             return self.restart(CrashKind::PowerCut, seed + 1, up_to_entry, None);
@@ -186,7 +190,7 @@ impl Cluster {
             seed,
             random: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             canary,
-            machines: (1..=nodes).map(|number| Machine::new(number, seed)).collect(),
+            machines: (1..=nodes).map(|number| Machine::new(number, nodes, seed)).collect(),
             appends: Vec::new(),
             replies: Vec::new(),
             term: 0,
@@ -316,14 +320,14 @@ impl Cluster {
     /// Learns which node has the highest last entry, fences some for that one, and appoints it, if they allow it.
     fn change_leader(&mut self) {
         self.term += 2;
-        let (term, members) = (self.term, self.members());
+        let term = self.term;
         let seen = self.fence_some(term - 1, None);
         let by_last = |fenced: &&Fenced| fenced.last;
         let best = match self.canary {
             Canary::AppointsOneBehind => seen.iter().min_by_key(by_last),
             _ => seen.iter().max_by_key(by_last),
         };
-        let Some(best) = best.map(|fenced| fenced.node) else { return };
+        let Some(best) = best.map(|fenced| fenced.life.node) else { return };
         let mut nominees = vec![best];
         if self.random.one_in(3) {
             // Another operator wants another one in the same term.
@@ -334,33 +338,32 @@ impl Cluster {
             if self.canary == Canary::AppointsOneBehind {
                 fenced.iter_mut().for_each(|fenced| fenced.last = Default::default());
             }
-            self.appoint(term, nominee, &members, &fenced);
+            self.appoint(term, nominee, &fenced);
             // A promise for one is none for another.
             let other = 1 + self.any() as u32;
             if other != nominee {
-                self.appoint(term, other, &members, &fenced);
+                self.appoint(term, other, &fenced);
             }
         }
     }
 
-    fn appoint(&mut self, term: u64, nominee: u32, members: &[u32], fenced: &[Fenced]) {
-        let at = nominee as usize - 1;
-        match self.on(at, |node| node.appoint(term, members, fenced)) {
+    fn appoint(&mut self, term: u64, nominee: u32, fenced: &[Fenced]) {
+        let (at, members) = (nominee as usize - 1, self.machines.len());
+        match self.on(at, |node| node.appoint(term, fenced)) {
             None => {}
             Some(Ok(())) => {
                 let before = self.leaders.insert(term, nominee);
                 assert!(before.is_none(), "seed {}: two nodes lead in term {term}", self.seed);
             }
-            Some(Err(NodeError::NoMajority { fenced: count, .. })) => assert!(2 * count <= members.len()),
+            Some(Err(NodeError::NoMajority { fenced: count, .. })) => assert!(2 * count <= members),
             Some(Err(
-                NodeError::StaleTerm { .. } | NodeError::Behind { .. } | NodeError::MustReopen { .. },
+                NodeError::StaleTerm { .. }
+                | NodeError::Behind { .. }
+                | NodeError::MustReopen { .. }
+                | NodeError::PastLife { .. },
             )) => {}
             Some(Err(error)) => panic!("seed {}: {error}", self.seed),
         }
-    }
-
-    fn members(&self) -> Vec<u32> {
-        (1..=self.machines.len() as u32).collect()
     }
 
     /// A leader, if any node takes itself for one.
@@ -400,7 +403,7 @@ impl Cluster {
         let machine = &mut self.machines[from];
         let last = machine.last();
         let after = *machine.next.entry(to as u32 + 1).or_insert(last);
-        if let Some(append) = machine.node.append_after(after).unwrap() {
+        if let Some(append) = machine.node.append_after(to as u32 + 1, after).unwrap() {
             self.appends.push((to, append));
         }
     }
@@ -425,9 +428,9 @@ impl Cluster {
         if self.canary == Canary::AcknowledgesBeforeTheSync && self.random.one_in(3) {
             let matched = append.entries.last().map_or(append.previous, |entry| entry.id);
             self.replies.push((
-                append.leader as usize - 1,
+                append.envelope.from.node as usize - 1,
                 Appended {
-                    node: to as u32 + 1,
+                    envelope: self.machines[to].node.envelope(append.envelope.from.node),
                     term: append.term,
                     chunks: 0,
                     matched,
@@ -441,7 +444,7 @@ impl Cluster {
     }
 
     fn append(&mut self, to: usize, append: &Append) {
-        let from = append.leader as usize - 1;
+        let from = append.envelope.from.node as usize - 1;
         let next = |cluster: &mut Cluster, index| {
             cluster.machines[from].next.insert(to as u32 + 1, index);
         };
@@ -457,7 +460,7 @@ impl Cluster {
                 next(self, begin_after);
             }
             Err(NodeError::Differs { begin_after, .. }) => next(self, begin_after),
-            Err(NodeError::StaleTerm { .. }) => {}
+            Err(NodeError::StaleTerm { .. } | NodeError::PastLife { .. }) => {}
             Err(NodeError::MustReopen { up_to, .. }) => {
                 self.restart(to, CrashKind::Kill, up_to);
                 next(self, up_to.unwrap_or(0));
@@ -477,8 +480,16 @@ impl Cluster {
         let nth = self.random.below(self.replies.len() as u64) as usize;
         let (to, appended) = self.replies.swap_remove(nth);
         if !self.random.one_in(8) {
-            self.machines[to].node.acknowledged(&appended).unwrap();
+            self.hear(to, &appended);
             self.check(to);
+        }
+    }
+
+    /// A reply arrives. One of an earlier life is late.
+    fn hear(&self, at: usize, appended: &Appended) {
+        match self.machines[at].node.acknowledged(appended) {
+            Ok(_) | Err(NodeError::PastLife { .. }) => {}
+            Err(error) => panic!("seed {}: {error}", self.seed),
         }
     }
 
@@ -518,26 +529,27 @@ impl Cluster {
         self.replies.clear();
         // Above all terms, also if some nodes forgot theirs.
         self.term += 100;
-        let (term, members) = (self.term, self.members());
+        let term = self.term;
         (0..self.machines.len()).for_each(|at| self.restart(at, CrashKind::PowerCut, None));
         let fence = |term, nominee| -> Vec<_> {
             self.machines.iter().map(|machine| machine.node.fence(term, nominee).unwrap()).collect()
         };
         let seen: Vec<Fenced> = fence(term, None);
-        let best = seen.iter().max_by_key(|fenced| fenced.last).unwrap().node;
+        let best = seen.iter().max_by_key(|fenced| fenced.last).unwrap().life.node;
         let fenced = fence(term + 1, Some(best));
         let leader = best as usize - 1;
-        self.machines[leader].node.appoint(term + 1, &members, &fenced).unwrap();
+        self.machines[leader].node.appoint(term + 1, &fenced).unwrap();
         self.machines[leader].node.log().flush_entries().unwrap();
         for round in 0.. {
             assert!(round < 100, "seed {}: it does not end", self.seed);
             for to in (0..self.machines.len()).filter(|to| *to != leader) {
                 let last = self.machines[leader].last();
                 let after = *self.machines[leader].next.entry(to as u32 + 1).or_insert(last);
-                let append = self.machines[leader].node.append_after(after).unwrap().expect("it leads");
+                let append =
+                    self.machines[leader].node.append_after(to as u32 + 1, after).unwrap().expect("it leads");
                 self.append(to, &append);
                 while let Some((at, appended)) = self.replies.pop() {
-                    self.machines[at].node.acknowledged(&appended).unwrap();
+                    self.hear(at, &appended);
                     self.check(at);
                 }
             }

@@ -7,7 +7,7 @@ use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_replication::{NodeError, Replica, ReplicaOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use trio::{Trio, get, led, make_table, options, put, shared, while_replicating};
+use trio::{Trio, cluster, get, led, make_table, options, put, shared, while_replicating};
 
 #[test]
 fn what_a_quorum_has_is_applied_everywhere() {
@@ -120,7 +120,7 @@ fn a_deposed_leader_says_so_and_follows_once_it_is_opened_again() {
     trio.appoint(2, &[2, 3]);
     trio.replicate(2, &[3]);
     let after = trio.replica(2).positions().entries.last.index;
-    let message = trio.replica(2).append_after(after).unwrap().unwrap();
+    let message = trio.replica(2).append_after(1, after).unwrap().unwrap();
     let error = trio.replica(1).append(&message).unwrap_err();
     assert!(matches!(error, NodeError::MustReopen { node: 1, .. }), "{error}");
     assert!(matches!(begun.commit().unwrap_err(), Error::NotLeader { .. }));
@@ -145,7 +145,7 @@ fn a_new_leader_takes_no_commit_before_it_has_applied_what_may_conflict() {
     put(&trio.db(1), "k", "1").unwrap();
     trio.replica(1).flush().unwrap();
     let after = trio.replica(2).positions().entries.last.index;
-    let message = trio.replica(1).append_after(after).unwrap().unwrap();
+    let message = trio.replica(1).append_after(2, after).unwrap().unwrap();
     trio.replica(2).append(&message).unwrap();
     // Node 2 has it, and knows only of what was agreed before.
     trio.appoint(2, &[2, 3]);
@@ -256,13 +256,13 @@ fn a_node_is_made_once_and_not_of_a_directory_that_has_entries() {
     let mut trio = led();
     let Trio { envs, replicas, .. } = &mut trio;
     replicas.remove(0).close().unwrap();
-    let again = Replica::create(shared(&envs[0]), "/db", options(), 1).unwrap_err();
+    let again = Replica::create(shared(&envs[0]), "/db", options(), &cluster(), 1).unwrap_err();
     assert!(matches!(again, NodeError::Used { node: 1, .. }), "{again}");
     let other = Replica::open(shared(&envs[0]), "/db", options(), 2).unwrap_err();
     assert!(matches!(other, NodeError::Term(_)), "{other}");
     let env = SimEnv::new(9);
-    Replica::create(shared(&env), "/db", options(), 1).unwrap().close().unwrap();
-    let again = Replica::create(shared(&env), "/db", options(), 1).unwrap_err();
+    Replica::create(shared(&env), "/db", options(), &cluster(), 1).unwrap().close().unwrap();
+    let again = Replica::create(shared(&env), "/db", options(), &cluster(), 1).unwrap_err();
     assert!(matches!(again, NodeError::Term(_)), "{again}");
     let none = Replica::open(shared(&SimEnv::new(10)), "/db", options(), 1).unwrap_err();
     assert!(matches!(none, NodeError::Database(Error::NotADatabase { .. })), "{none}");
@@ -283,7 +283,7 @@ fn a_read_behind_a_barrier_ends_where_the_term_is_over() {
     trio.appoint(2, &[2, 3]);
     assert!(!node.holds(&second).unwrap());
     trio.replicate(2, &[3]);
-    let message = trio.replica(2).append_after(0).unwrap().unwrap();
+    let message = trio.replica(2).append_after(1, 0).unwrap().unwrap();
     trio.replica(1).append(&message).unwrap_err();
     assert!(matches!(node.holds(&second), Err(NodeError::NotLeading { node: 1 })));
     let early = trio.replica(3).node().begin_read().unwrap_err();
@@ -309,7 +309,7 @@ fn commits_stop_at_a_limit_without_a_quorum_and_go_on_with_one() {
         ..options().into()
     };
     let env = SimEnv::new(11);
-    trio.replicas[0] = Replica::create(shared(&env), "/db", limited, 1).unwrap();
+    trio.replicas[0] = Replica::create(shared(&env), "/db", limited, &cluster(), 1).unwrap();
     trio.appoint(1, &[1, 2]);
     trio.replicate(1, &[2, 3]);
     make_table(&trio, &[2, 3]);
@@ -414,7 +414,7 @@ fn a_commit_at_local_is_lost_with_its_leader() {
 fn threads_apply_what_is_agreed_and_an_idle_leader_takes_commits() {
     let envs: Vec<_> = (21..=23).map(SimEnv::new).collect();
     let make = |(env, number): (&Arc<SimEnv>, u32)| {
-        Replica::create(shared(env), "/db", Options::default(), number).unwrap()
+        Replica::create(shared(env), "/db", Options::default(), &cluster(), number).unwrap()
     };
     let trio = Trio {
         replicas: envs.iter().zip(1..).map(make).collect(),
@@ -423,7 +423,7 @@ fn threads_apply_what_is_agreed_and_an_idle_leader_takes_commits() {
         options: Options::default().into(),
     };
     let promises: Vec<_> = [1, 2].map(|number| trio.replica(number).fence(1, Some(1)).unwrap()).into();
-    trio.replica(1).appoint(1, &[1, 2, 3], &promises).unwrap();
+    trio.replica(1).appoint(1, &promises).unwrap();
     let send = || {
         trio.replica(1).flush().unwrap();
         [2, 3].into_iter().for_each(|number| trio.send(1, number));
@@ -470,9 +470,9 @@ fn a_node_whose_log_was_opened_again_promises_nothing_and_no_cut_is_made_twice()
     assert_eq!(trio.replica(1).positions().entries.last, last, "it was cut again");
     let error = old.fence(9, Some(3)).unwrap_err();
     assert!(matches!(error, NodeError::Retired { node: 1 }), "{error}");
-    let message = trio.replica(2).append_after(last.index).unwrap().unwrap();
+    let message = trio.replica(2).append_after(1, last.index).unwrap().unwrap();
     assert!(matches!(old.append(&message), Err(NodeError::Retired { node: 1 })));
-    assert!(old.append_after(0).unwrap().is_none() && old.retire().is_none());
+    assert!(old.append_after(2, 0).unwrap().is_none() && old.retire().is_none());
     assert!(trio.replica(1).fence(9, Some(2)).is_ok());
 }
 
@@ -503,7 +503,7 @@ fn an_opening_that_fails_leaves_a_replica_that_says_so() {
     let mut trio = led();
     trio.appoint(2, &[2, 3]);
     trio.replicate(2, &[3]);
-    let message = trio.replica(2).append_after(0).unwrap().unwrap();
+    let message = trio.replica(2).append_after(1, 0).unwrap().unwrap();
     trio.replica(1).append(&message).unwrap_err();
     trio.envs[0].faults().fail_all_writes(true);
     assert!(trio.replica(1).reopen().is_err());

@@ -6,11 +6,12 @@ use crate::machine::Machine;
 use crate::network::Network;
 use crate::random::Random;
 use fulgurite::{Error, ErrorKind};
-use fulgurite_env::sim::{CrashKind, Loss};
+use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::LogError;
 use fulgurite_replication::{Fenced, NodeError, Replica};
 use fulgurite_types::Csn;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A rule that the harness breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub enum Canary {
     TakesDurableForAgreed,
     /// A leader does not ask whether its term still holds before it reads.
     ReadsWithoutBarrier,
+    /// A node with an older copy of its directory says that it was started often since.
+    TrustsOldDirectories,
 }
 
 impl Canary {
@@ -66,6 +69,8 @@ pub(crate) struct Cluster {
     /// Whether steps are taken in the middle of another.
     pub depth: u32,
     heals: bool,
+    /// A copy of a node's directory, and how often that had been started.
+    pub copy: Option<(usize, Arc<SimEnv>, u64)>,
     restarts: u64,
     checkpoints: u64,
     trace: u64,
@@ -80,7 +85,7 @@ pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
         seed,
         random: Random::new(seed),
         canary,
-        machines: (1..=nodes).map(|number| Machine::new(number, seed)).collect(),
+        machines: (1..=nodes).map(|number| Machine::new(number, nodes, seed)).collect(),
         network: Network::default(),
         term: 0,
         next_id: 1,
@@ -88,6 +93,7 @@ pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
         checkers: Checkers::default(),
         depth: 0,
         heals: false,
+        copy: None,
         restarts: 0,
         checkpoints: 0,
         trace: 0,
@@ -152,6 +158,9 @@ impl Cluster {
 
     /// A call failed. After a failure of the disk the machine is started again; anything else is a fault of the program.
     pub fn failed(&mut self, at: usize, error: &NodeError) {
+        if self.is_of_the_lost(error) {
+            return;
+        }
         let is_of_disk = match error {
             NodeError::Database(Error::NoQuorum { .. } | Error::NotLeader { .. } | Error::Conflict(_)) => {
                 return;
@@ -192,6 +201,8 @@ impl Cluster {
             63 => self.checkpoint(),
             64 => self.change_links(),
             65 if self.random.one_in(4) => self.break_disk(),
+            66 if self.random.one_in(3) => self.copy_directory(),
+            67 => self.restore_directory(),
             _ => {
                 let at = self.any();
                 self.maintain(at);
@@ -231,6 +242,46 @@ impl Cluster {
             None => {}
         }
         self.check(at);
+    }
+
+    /// A copy is made of a node's directory.
+    fn copy_directory(&mut self) {
+        let at = self.any();
+        let Machine { env, replica, lost, .. } = &self.machines[at];
+        if lost.is_none() {
+            let copy = env.crash(CrashKind::Kill, self.seed ^ 0xc0_9e);
+            self.copy = Some((at, copy, replica.node().life().start));
+        }
+    }
+
+    /// The copy comes in the place of the directory, if all other nodes have heard of a later start of the node: else nobody can find it. One of
+    /// a cluster at most, so that a majority keeps its disks.
+    fn restore_directory(&mut self) {
+        let Some((at, _, start)) = &self.copy else { return };
+        let (number, start) = (*at as u32 + 1, *start);
+        let has_heard = |machine: &Machine| {
+            let lives = machine.replica.node().lives();
+            machine.replica.number() == number
+                || lives.iter().any(|life| life.node == number && life.start > start)
+        };
+        let is_first = self.machines.iter().all(|machine| machine.lost.is_none());
+        if !is_first || !self.machines.iter().all(has_heard) {
+            return;
+        }
+        let (at, copy, _) = self.copy.take().expect("it is there");
+        self.acknowledge(at);
+        self.restarts += 1;
+        self.machines[at].restore(copy, self.seed ^ 0xc0_9e ^ self.restarts << 20);
+        self.trace(at as u64);
+    }
+
+    /// Whether an error only says that a node has an older copy of its directory.
+    pub fn is_of_the_lost(&self, error: &NodeError) -> bool {
+        match error {
+            NodeError::OldDirectory { own, .. } => self.machines[own.node as usize - 1].lost.is_some(),
+            NodeError::PastLife { .. } => true,
+            _ => false,
+        }
     }
 
     /// One of the next writes or syncs of a node fails.
@@ -279,41 +330,43 @@ impl Cluster {
         self.network.clear();
         // Above all terms, also if some nodes forgot theirs.
         self.term += 100;
-        let (term, members) = (self.term, self.members());
-        (0..self.machines.len()).for_each(|at| self.restart(at, CrashKind::PowerCut));
+        let term = self.term;
+        // An older copy would have to be filled from another node, under another number.
+        let kept: Vec<usize> =
+            (0..self.machines.len()).filter(|at| self.machines[*at].lost.is_none()).collect();
+        kept.iter().for_each(|at| self.restart(*at, CrashKind::PowerCut));
         self.heals = true;
         let fence = |term, nominee| -> Vec<Fenced> {
-            let fenced = self.machines.iter().map(|machine| machine.replica.fence(term, nominee));
+            let fenced = kept.iter().map(|at| self.machines[*at].replica.fence(term, nominee));
             fenced.map(|fenced| fenced.expect("nothing fails any more")).collect()
         };
         let seen = fence(term, None);
-        let best = seen.iter().max_by_key(|fenced| fenced.last).expect("there are nodes").node;
+        let best = seen.iter().max_by_key(|fenced| fenced.last).expect("there are nodes").life.node;
         let fenced = fence(term + 1, Some(best));
         let leader = best as usize - 1;
         let replica = &self.machines[leader].replica;
-        replica.appoint(term + 1, &members, &fenced).expect("all allow it");
+        replica.appoint(term + 1, &fenced).expect("all allow it");
         replica.flush().expect("nothing fails any more");
         for round in 0.. {
             assert!(round < 1000, "seed {}: it does not end", self.seed);
-            for to in (0..self.machines.len()).filter(|to| *to != leader) {
+            for to in kept.iter().copied().filter(|to| *to != leader) {
                 self.send_to(leader, to);
                 self.deliver_all();
             }
             let last = self.machines[leader].last();
-            for at in 0..self.machines.len() {
-                self.maintain(at);
-            }
+            kept.iter().for_each(|at| self.maintain(*at));
             let is_done = |machine: &Machine| {
                 let at = machine.replica.positions();
                 at.entries.agreed.index == last && at.applied == at.entries.agreed.csn
             };
-            if self.machines.iter().all(is_done) && self.checkers.agreed.last() == last {
+            if kept.iter().all(|at| is_done(&self.machines[*at])) && self.checkers.agreed.last() == last {
                 break;
             }
         }
         let Checkers { acknowledged, order, leaders, reads, .. } = &self.checkers;
         acknowledged.check(self.seed, order);
-        check_equal(self.seed, &self.machines, order);
+        let kept = self.machines.iter().filter(|machine| machine.lost.is_none());
+        check_equal(self.seed, kept, order);
         let (acknowledged, leaders, reads) = (acknowledged.count(), leaders.count(), reads.count());
         let (restarts, checkpoints, trace) = (self.restarts, self.checkpoints, self.trace);
         Summary { acknowledged, leaders, reads, restarts, checkpoints, trace }

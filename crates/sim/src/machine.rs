@@ -5,7 +5,7 @@ use fulgurite::{Database, Options, ResearchOptions};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::Entry;
-use fulgurite_replication::{NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo};
+use fulgurite_replication::{Cluster, ClusterId, NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo};
 use fulgurite_types::Csn;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     pub checked: u64,
     /// After what each other node gets entries next.
     pub next: BTreeMap<u32, SentUpTo>,
+    /// Its directory was replaced by an older copy: the index up to which it had entries durably. From then on it counts for nothing.
+    pub lost: Option<u64>,
     /// By how much its clock advances with each step.
     pub drift: Duration,
 }
@@ -58,19 +60,21 @@ fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
 
 impl Machine {
     /// A machine whose database has a table: history from before the cluster.
-    pub fn new(number: u32, seed: u64) -> Machine {
+    pub fn new(number: u32, nodes: u32, seed: u64) -> Machine {
         let env = SimEnv::new(seed * 31 + u64::from(number));
         let db = Database::open_with(shared(&env), PATH, options(false), |_| {}).expect("a new disk");
         db.create_table(TABLE).expect("a new database");
         db.close().expect("nothing fails");
-        let replica = Replica::create(shared(&env), PATH, options_of(number), number).expect("a new node");
+        let cluster = Cluster { id: ClusterId(seed.into()), members: (1..=nodes).collect() };
+        let replica = Replica::create(shared(&env), PATH, options_of(number), &cluster, number);
+        let replica = replica.expect("a new node");
         Machine::with(env, replica)
     }
 
     fn with(env: Arc<SimEnv>, replica: Replica) -> Machine {
         let drift = Duration::from_micros(u64::from(replica.number()) * 700);
         let (waiting, reads, checked, next) = (Vec::new(), Vec::new(), 0, BTreeMap::new());
-        Machine { env, replica, waiting, reads, checked, next, drift }
+        Machine { env, replica, waiting, reads, checked, next, lost: None, drift }
     }
 
     /// Crashes, and starts again. It crashes again at operation `again` of the opening, if that has so many.
@@ -86,8 +90,17 @@ impl Machine {
             return self.restart(CrashKind::PowerCut, seed + 1, None);
         }
         env.faults().crash_at(u64::MAX);
-        *self =
-            Machine::with(env, opened.unwrap_or_else(|error| panic!("node {number} does not open: {error}")));
+        let opened = opened.unwrap_or_else(|error| panic!("node {number} does not open: {error}"));
+        *self = Machine { lost: self.lost, ..Machine::with(env, opened) };
+    }
+
+    /// Puts an older copy of its directory in its place, and starts.
+    pub fn restore(&mut self, copy: Arc<SimEnv>, seed: u64) {
+        let durable = self.replica.positions().entries.durable.index;
+        self.env.faults().crash_now();
+        self.env = copy;
+        self.lost = Some(durable);
+        self.restart(CrashKind::Kill, seed, None);
     }
 
     /// Opens the replica again without a crash of the machine.
@@ -98,8 +111,11 @@ impl Machine {
         self.replica.reopen()
     }
 
-    /// Whether it has an entry durably.
+    /// Whether it has an entry durably, or had it before it was lost.
     pub fn has(&self, entry: &Entry) -> bool {
+        if let Some(durable) = self.lost {
+            return entry.id.index <= durable;
+        }
         let at = self.replica.positions().entries;
         let index = entry.id.index;
         let pending = || self.replica.node().log().pending_entry(index);

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
-use fulgurite_replication::{Append, Appended, NodeError, SentUpTo};
+use fulgurite_replication::{Append, Appended, Life, NodeError, SentUpTo};
 
 #[derive(Default)]
 pub(crate) struct Network {
@@ -45,8 +45,13 @@ impl Cluster {
         let machine = &mut self.machines[from];
         let last = machine.last();
         let after = *machine.next.entry(to as u32 + 1).or_insert(last.into());
-        match machine.replica.append_after(after) {
-            Ok(Some(append)) => self.network.appends.push((to, append)),
+        match machine.replica.append_after(to as u32 + 1, after) {
+            Ok(Some(mut append)) => {
+                if self.canary == Canary::TrustsOldDirectories {
+                    (append.envelope.known, append.lives) = (None, Vec::new());
+                }
+                self.network.appends.push((to, append));
+            }
             Ok(None) => {}
             Err(error) => self.failed(from, &error),
         }
@@ -68,31 +73,35 @@ impl Cluster {
             true => self.network.appends[nth].clone(),
             false => self.network.appends.swap_remove(nth),
         };
-        let from = append.leader as usize - 1;
+        let from = append.envelope.from.node as usize - 1;
         if self.random.one_in(8) || !self.network.is_up(from, to) {
             return;
         }
         if self.canary == Canary::AcknowledgesBeforeTheSync && self.random.one_in(3) {
             let matched = append.entries.last().map_or(append.previous, |entry| entry.id);
-            let (node, term, round) = (to as u32 + 1, append.term, append.round);
-            self.network
-                .replies
-                .push((from, Appended { node, term, matched, chunks: 0, csn: Default::default(), round }));
+            let envelope = self.machines[to].replica.node().envelope(append.envelope.from.node);
+            let (term, round) = (append.term, append.round);
+            self.network.replies.push((
+                from,
+                Appended { envelope, term, matched, chunks: 0, csn: Default::default(), round },
+            ));
             return;
         }
         self.append(to, &append);
     }
 
     fn append(&mut self, to: usize, append: &Append) {
-        let from = append.leader as usize - 1;
+        let from = append.envelope.from.node as usize - 1;
         let Some(appended) = self.on(to, |replica| replica.append(append)) else { return };
         let next = match appended {
-            Ok(appended) => {
+            Ok(mut appended) => {
                 self.trace(appended.matched.index);
+                self.forge(to, &mut appended.envelope.from);
                 self.network.replies.push((from, appended));
                 Some(appended.up_to())
             }
             Err(NodeError::StaleTerm { .. }) => None,
+            Err(error) if self.is_of_the_lost(&error) => None,
             Err(NodeError::MustReopen { up_to, .. }) => {
                 self.reopen(to);
                 up_to.map(SentUpTo::from)
@@ -113,6 +122,13 @@ impl Cluster {
         self.check(to);
     }
 
+    /// What a canary says of a life.
+    pub fn forge(&self, at: usize, life: &mut Life) {
+        if self.canary == Canary::TrustsOldDirectories && self.machines[at].lost.is_some() {
+            life.start += 1 << 40;
+        }
+    }
+
     pub fn deliver_reply(&mut self) {
         if self.network.replies.is_empty() {
             return;
@@ -122,11 +138,12 @@ impl Cluster {
             true => self.network.replies[nth],
             false => self.network.replies.swap_remove(nth),
         };
-        if self.random.one_in(8) || !self.network.is_up(appended.node as usize - 1, to) {
+        if self.random.one_in(8) || !self.network.is_up(appended.envelope.from.node as usize - 1, to) {
             return;
         }
-        if let Err(error) = self.machines[to].replica.acknowledged(&appended) {
-            return self.failed(to, &error);
+        match self.machines[to].replica.acknowledged(&appended) {
+            Ok(_) => {}
+            Err(error) => return self.failed(to, &error),
         }
         self.check(to);
     }

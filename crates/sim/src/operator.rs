@@ -22,7 +22,13 @@ impl Cluster {
             }
             match said {
                 None | Some(Err(NodeError::StaleTerm { .. })) => continue,
-                Some(Ok(said)) => fenced.push(said),
+                Some(Ok(mut said)) => {
+                    self.forge(at, &mut said.life);
+                    if self.canary == Canary::TrustsOldDirectories {
+                        (said.lives, said.nonces) = (Vec::new(), Vec::new());
+                    }
+                    fenced.push(said);
+                }
                 Some(Err(error)) => {
                     self.failed(at, &error);
                     continue;
@@ -54,7 +60,7 @@ impl Cluster {
             Canary::AppointsOneBehind => seen.iter().min_by_key(by_last),
             _ => seen.iter().max_by_key(by_last),
         };
-        let Some(best) = best.map(|fenced| fenced.node) else { return };
+        let Some(best) = best.map(|fenced| fenced.life.node) else { return };
         let mut nominees = vec![best];
         if self.random.one_in(3) {
             // Another operator wants another one in the same term.
@@ -75,22 +81,18 @@ impl Cluster {
     }
 
     fn appoint(&mut self, term: u64, nominee: u32, fenced: &[Fenced]) {
-        let (at, members) = (nominee as usize - 1, self.members());
+        let (at, members) = (nominee as usize - 1, self.machines.len());
         if !self.network.reaches(at) {
             return;
         }
-        match self.on(at, |replica| replica.appoint(term, &members, fenced)) {
+        match self.on(at, |replica| replica.appoint(term, fenced)) {
             None => {}
             Some(Ok(())) => self.checkers.leaders.appointed(self.seed, term, nominee),
-            Some(Err(NodeError::NoMajority { fenced: count, .. })) => assert!(2 * count <= members.len()),
+            Some(Err(NodeError::NoMajority { fenced: count, .. })) => assert!(2 * count <= members),
             Some(Err(
                 NodeError::StaleTerm { .. } | NodeError::Behind { .. } | NodeError::MustReopen { .. },
             )) => {}
             Some(Err(error)) => self.failed(at, &error),
         }
-    }
-
-    pub fn members(&self) -> Vec<u32> {
-        (1..=self.machines.len() as u32).collect()
     }
 }

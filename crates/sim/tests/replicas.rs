@@ -49,6 +49,9 @@ fn caught_by(canary: Canary) -> &'static [&'static str] {
         Canary::ForgetsTheTerm => &["two nodes lead"],
         Canary::TakesDurableForAgreed => &["no majority has", "another entry than was agreed"],
         Canary::ReadsWithoutBarrier => &["was acknowledged"],
+        Canary::TrustsOldDirectories => {
+            &["no majority has", "two nodes lead", "another entry than was agreed", "is lost", "read key"]
+        }
     }
 }
 
@@ -60,6 +63,7 @@ fn broken_rules_are_caught() {
         Canary::ForgetsTheTerm,
         Canary::TakesDurableForAgreed,
         Canary::ReadsWithoutBarrier,
+        Canary::TrustsOldDirectories,
     ];
     for canary in canaries {
         let is_caught = |seed| match catch_unwind(AssertUnwindSafe(|| run(seed, 3, canary, STEPS))) {

@@ -3,7 +3,7 @@
 use fulgurite::{Csn, Database, Options};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_replication::{NodeError, Replica, ReplicaOptions, SentUpTo};
+use fulgurite_replication::{Cluster, ClusterId, NodeError, Replica, ReplicaOptions, SentUpTo};
 use std::sync::Arc;
 
 pub fn options() -> Options {
@@ -19,6 +19,11 @@ pub struct Trio {
     pub options: ReplicaOptions,
 }
 
+/// The one that all are made for.
+pub fn cluster() -> Cluster {
+    Cluster { id: ClusterId(0xc1), members: vec![1, 2, 3] }
+}
+
 pub fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
     Arc::clone(env) as Arc<dyn Env>
 }
@@ -27,7 +32,7 @@ impl Trio {
     pub fn new(options: ReplicaOptions) -> Trio {
         let envs: Vec<_> = (1..=3).map(SimEnv::new).collect();
         let make = |(env, number): (&Arc<SimEnv>, u32)| {
-            Replica::create(shared(env), "/db", options.clone(), number).unwrap()
+            Replica::create(shared(env), "/db", options.clone(), &cluster(), number).unwrap()
         };
         let replicas = envs.iter().zip(1..).map(make).collect();
         Trio { envs, replicas, term: 0, options }
@@ -48,7 +53,7 @@ impl Trio {
             .iter()
             .map(|&number| self.replica(number).fence(self.term, Some(leader)).unwrap())
             .collect();
-        self.replica(leader).appoint(self.term, &[1, 2, 3], &promises).unwrap();
+        self.replica(leader).appoint(self.term, &promises).unwrap();
     }
 
     /// The leader writes, sends all to these nodes, and hears them. Then all apply what they know to be agreed.
@@ -67,7 +72,7 @@ impl Trio {
     pub fn send(&self, leader: u32, to: u32) {
         let mut after = SentUpTo::from(self.replica(to).positions().entries.last.index);
         loop {
-            let message = self.replica(leader).append_after(after).unwrap().unwrap();
+            let message = self.replica(leader).append_after(to, after).unwrap().unwrap();
             match self.replica(to).append(&message) {
                 Ok(appended) => {
                     self.replica(leader).acknowledged(&appended).unwrap();

@@ -5,7 +5,7 @@ use crate::client::{KEYS, TABLE, id_of, key, value};
 use crate::machine::Machine;
 use fulgurite_types::Csn;
 
-pub(crate) fn check_equal(seed: u64, machines: &[Machine], order: &Order) {
+pub(crate) fn check_equal<'m>(seed: u64, machines: impl Iterator<Item = &'m Machine>, order: &Order) {
     let expected: Vec<(Vec<u8>, Vec<u8>)> = (0..KEYS)
         .filter_map(|number| Some((key(number).to_vec(), value(order.at(number, Csn::MAX)?))))
         .collect();

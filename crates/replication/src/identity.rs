@@ -1,0 +1,118 @@
+//! Which cluster, which node, and which life of it a message is from. Without that, a node whose directory is an older copy, or two directories with one
+//! number, would vote and acknowledge twice.
+//!
+//! - **INV-REP-9**: a node takes and counts nothing of another node's life before it durably remembers that life, and nothing of a life before the
+//!   newest that it remembers, or of another directory. A node that hears of a later life of itself, or of another directory with its number, says
+//!   nothing any more.
+//!
+//! That finds an older copy of a directory once the node was started again after the copy was made, and the other side has heard of that start: also
+//! after the copy was started more often, for a node keeps the nonces of its last [`STARTS_KEPT`] starts, and compares them with what others remember. It
+//! cannot find other copies: one that nobody has heard of is a node that was away.
+
+use std::fmt;
+
+use crate::error::TermError;
+
+/// A cluster has at most so many members.
+pub const MEMBERS_MAX: usize = 31;
+
+/// A node keeps the nonces of so many of its last starts.
+pub(crate) const STARTS_KEPT: usize = 32;
+
+/// The identity of a cluster: a number that was drawn once, when it was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterId(pub u128);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A cluster, as each of its nodes was made for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Its identity.
+    pub id: ClusterId,
+    /// The numbers of its nodes, from 1, each once; at most [`MEMBERS_MAX`]. A leader needs a majority of them.
+    pub members: Vec<u32>,
+}
+
+impl Cluster {
+    /// Checks the members of which `node` is to be one, and sorts them.
+    pub(crate) fn checked(&self, node: u32) -> Result<Cluster, TermError> {
+        let mut members = self.members.clone();
+        members.sort_unstable();
+        let is_set = members.windows(2).all(|pair| pair[0] < pair[1]);
+        if !is_set || !members.contains(&node) || members.contains(&0) || members.len() > MEMBERS_MAX {
+            return Err(TermError::Members { node, members: self.members.clone() });
+        }
+        Ok(Cluster { id: self.id, members })
+    }
+}
+
+/// A life of a node: one start of it, in one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The number of the node.
+    pub node: u32,
+    /// A number that was drawn when its directory was made.
+    pub directory: u64,
+    /// How often it was started, this time included.
+    pub start: u64,
+    /// A number that was drawn at this start.
+    pub nonce: u64,
+}
+
+impl Life {
+    /// Whether it is this life that is remembered, or a later one, as far as its number tells.
+    pub(crate) fn follows(&self, remembered: &Life) -> bool {
+        self.directory == remembered.directory
+            && (self.start > remembered.start
+                || (self.start == remembered.start && self.nonce == remembered.nonce))
+    }
+
+    /// Whether the one that is remembered is this life or one before it. `nonces`: those of the last starts, this one's last.
+    pub(crate) fn continues(&self, nonces: &[u64], remembered: &Life) -> bool {
+        let Some(before) = self.start.checked_sub(remembered.start) else { return false };
+        let nonce = usize::try_from(before).ok().and_then(|before| nonces.iter().rev().nth(before));
+        self.directory == remembered.directory && nonce.is_none_or(|nonce| *nonce == remembered.nonce)
+    }
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Life { node, directory, start, .. } = self;
+        write!(f, "start {start} of node {node} in directory {directory:016x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_are_compared_by_directory_start_and_nonce() {
+        let life = Life { node: 2, directory: 7, start: 30, nonce: 9 };
+        let nonces = [7, 8, 9];
+        let is_fine = |own: Life, known: Life| (own.follows(&known), own.continues(&nonces, &known));
+        assert_eq!(is_fine(life, life), (true, true));
+        assert_eq!(is_fine(life, Life { start: 29, nonce: 8, ..life }), (true, true));
+        assert_eq!(is_fine(life, Life { start: 28, nonce: 8, ..life }), (true, false), "of a copy");
+        assert_eq!(is_fine(life, Life { start: 27, nonce: 1, ..life }), (true, true), "not kept");
+        assert_eq!(is_fine(life, Life { nonce: 8, ..life }), (false, false));
+        assert_eq!(is_fine(life, Life { start: 31, ..life }), (false, false));
+        assert_eq!(is_fine(life, Life { directory: 8, start: 2, ..life }), (false, false));
+    }
+
+    #[test]
+    fn members_are_a_set_with_the_node() {
+        let check = |members: &[u32]| Cluster { id: ClusterId(1), members: members.into() }.checked(2);
+        assert_eq!(check(&[3, 2, 1]).unwrap().members, [1, 2, 3]);
+        let many: Vec<u32> = (1..=32).collect();
+        for members in [&[][..], &[1, 3], &[1, 2, 2], &[0, 2], &many] {
+            assert!(matches!(check(members), Err(TermError::Members { node: 2, .. })), "{members:?}");
+        }
+        assert!(check(&many[..31]).is_ok());
+    }
+}

@@ -1,0 +1,146 @@
+//! Messages of another cluster, and directories that are older copies, or two with one number: none of them is taken or counted.
+
+mod trio;
+
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_replication::{Cluster, ClusterId, Fenced, NodeError, Replica};
+use std::sync::Arc;
+use trio::{Trio, cluster, get, led, options, put, shared};
+
+/// Opens or makes node 2 in another directory, and puts it in the place of the one that is there.
+fn replace(trio: &mut Trio, replica: Replica) {
+    trio.replicas[1] = replica;
+}
+
+/// Starts node 2 in a copy of its directory, which was started before.
+fn start_copy(trio: &mut Trio, copy: &mut Arc<SimEnv>) {
+    *copy = copy.crash(CrashKind::Kill, 5);
+    let replica = Replica::open(shared(copy), "/db", options(), 2).unwrap();
+    replace(trio, replica);
+}
+
+/// Node 2 hears of the leader, node 1.
+fn hear_leader(trio: &Trio) -> Result<(), NodeError> {
+    let message = trio.replica(1).append_after(2, 0).unwrap().expect("it leads");
+    trio.replica(2).append(&message).map(|_| ())
+}
+
+fn fence(trio: &Trio, number: u32, term: u64, nominee: u32) -> Result<Fenced, NodeError> {
+    trio.replica(number).fence(term, Some(nominee))
+}
+
+#[test]
+fn an_older_copy_of_a_directory_neither_acknowledges_nor_votes() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "old").unwrap();
+    trio.replicate(1, &[2, 3]);
+    let mut copy = trio.envs[1].crash(CrashKind::Kill, 5);
+    // Node 2 is started again, and the others hear of that.
+    trio.crash(2, CrashKind::PowerCut);
+    put(&trio.db(1), "k", "new").unwrap();
+    trio.replicate(1, &[2]);
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("new"), "a majority has it");
+    // In its place comes the copy, which does not have that; it is started once, then more often than node 2 was.
+    for starts in [1, 1, 3] {
+        for _ in 0..starts {
+            start_copy(&mut trio, &mut copy);
+        }
+        let error = hear_leader(&trio).unwrap_err();
+        assert!(matches!(error, NodeError::OldDirectory { by: 1, .. }), "{error}");
+        assert!(error.to_string().contains("of node 2") && error.to_string().contains("fill it"), "{error}");
+        // From then on it says nothing.
+        assert!(matches!(fence(&trio, 2, 50, 3), Err(NodeError::OldDirectory { .. })));
+    }
+    // One that has heard from no leader promises. Node 3 has not heard of its later life: nothing can be found here, as if node 2 had been away.
+    start_copy(&mut trio, &mut copy);
+    let promises = [2, 3].map(|number| fence(&trio, number, 60, 3).unwrap());
+    trio.replicas[2].appoint(60, &promises).unwrap();
+    // Node 1 has.
+    let promises = [1, 2].map(|number| fence(&trio, number, 70, 2).unwrap());
+    let error = trio.replica(2).appoint(70, &promises).unwrap_err();
+    assert!(matches!(error, NodeError::OldDirectory { by: 1, .. }), "{error}");
+    assert!(matches!(fence(&trio, 2, 80, 3), Err(NodeError::OldDirectory { .. })));
+}
+
+#[test]
+fn a_promise_of_an_older_copy_is_refused_by_one_that_has_heard_of_its_later_life() {
+    let mut trio = led();
+    let mut copy = trio.envs[1].crash(CrashKind::Kill, 5);
+    trio.crash(2, CrashKind::PowerCut);
+    put(&trio.db(1), "k", "new").unwrap();
+    trio.replicate(1, &[2]);
+    for starts in 1..4 {
+        for _ in 0..starts {
+            start_copy(&mut trio, &mut copy);
+        }
+        trio.replica(1).reopen().unwrap();
+        let term = 10 * starts;
+        let promises = [1, 2].map(|number| fence(&trio, number, term, 1).unwrap());
+        let error = trio.replica(1).appoint(term, &promises).unwrap_err();
+        assert!(matches!(error, NodeError::PastLife { node: 1, .. }), "{error}");
+        assert!(error.to_string().contains("of node 2"), "{error}");
+        // With node 3 it goes on, and nothing is lost.
+        let promises = [1, 3].map(|number| fence(&trio, number, term + 1, 1).unwrap());
+        trio.replica(1).appoint(term + 1, &promises).unwrap();
+        trio.replicate(1, &[3]);
+        assert_eq!(get(&trio.db(3), "k").as_deref(), Some("new"));
+    }
+}
+
+#[test]
+fn of_two_directories_with_one_number_the_first_stays() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replicate(1, &[2, 3]);
+    let env = SimEnv::new(77);
+    let second = Replica::create(shared(&env), "/db", options(), &cluster(), 2).unwrap();
+    let first = std::mem::replace(&mut trio.replicas[1], second);
+    let error = hear_leader(&trio).unwrap_err();
+    assert!(matches!(error, NodeError::OldDirectory { .. }), "{error}");
+    assert!(error.to_string().contains("there are two with one number"), "{error}");
+    replace(&mut trio, first);
+    put(&trio.db(1), "k", "w").unwrap();
+    trio.replicate(1, &[2]);
+    assert_eq!(get(&trio.db(2), "k").as_deref(), Some("w"));
+}
+
+#[test]
+fn messages_of_another_cluster_or_for_another_node_change_nothing() {
+    let trio = led();
+    let message = trio.replica(1).append_after(2, 0).unwrap().unwrap();
+    let sent = |work: &dyn Fn(&mut fulgurite_replication::Append)| {
+        let mut message = message.clone();
+        message.term = 99;
+        work(&mut message);
+        let error = trio.replica(2).append(&message).unwrap_err();
+        assert_eq!(trio.replica(2).node().term(), 1, "{error}");
+        error
+    };
+    let error = sent(&|message| message.envelope.cluster = ClusterId(5));
+    let names = ["node 2 is of cluster", "00c1", "node 1 of cluster", "0005"];
+    assert!(names.iter().all(|name| error.to_string().contains(name)), "{error}");
+    for change in [(1, 3), (2, 2), (7, 2)] {
+        let error = sent(&|message| {
+            (message.envelope.from.node, message.envelope.to) = change;
+        });
+        assert!(matches!(error, NodeError::Misdirected { node: 2, sent } if sent == change), "{error}");
+    }
+    let appended = trio.replica(2).append(&message).unwrap();
+    let mut other = appended;
+    other.envelope.cluster = ClusterId(5);
+    assert!(matches!(trio.replica(1).acknowledged(&other), Err(NodeError::OtherCluster { .. })));
+    trio.replica(1).acknowledged(&appended).unwrap();
+}
+
+#[test]
+fn nodes_that_were_made_for_other_members_appoint_nobody() {
+    let mut trio = Trio::new(options().into());
+    let env = SimEnv::new(77);
+    let wider = Cluster { members: vec![1, 2, 3, 4, 5], ..cluster() };
+    replace(&mut trio, Replica::create(shared(&env), "/db", options(), &wider, 2).unwrap());
+    let promises = [1, 2].map(|number| fence(&trio, number, 1, 1).unwrap());
+    let error = trio.replica(1).appoint(1, &promises).unwrap_err();
+    assert!(matches!(&error, NodeError::OtherMembers { own: (1, own), .. } if own.len() == 3), "{error}");
+    let promises = [1, 3].map(|number| fence(&trio, number, 2, 1).unwrap());
+    trio.replica(1).appoint(2, &promises).unwrap();
+}
