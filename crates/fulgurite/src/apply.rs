@@ -13,6 +13,11 @@ use crate::engine::Engine;
 use crate::error::OrError;
 use crate::maintenance::Round;
 use crate::merger::freeze_if_grown;
+use crate::space::budget::Kind;
+use crate::space::need::WriteCost;
+
+/// About how long an operation with its frame is.
+const ENTRY_BYTES_PER_KEY: usize = 200;
 
 /// So many commits are applied in one round.
 const ROUND_COMMITS: u32 = 1024;
@@ -55,6 +60,23 @@ impl Engine {
             worked = true;
         }
         Ok(Round { worked, left: true })
+    }
+
+    /// Waits for room for entries and chunks of another node, before they are appended.
+    pub fn admit_entries(&self, entry_bytes: usize, chunk_bytes: usize) -> Result<()> {
+        self.check_writable()?;
+        let cost = || {
+            let WriteCost { log_bytes, .. } = WriteCost::of_chunks(chunk_bytes);
+            // How many keys the entries write is not known: as many as if each were short.
+            let entries = entry_bytes.div_ceil(ENTRY_BYTES_PER_KEY) as u64;
+            WriteCost { entries, memory: entry_bytes as u64, log_bytes: log_bytes + entry_bytes as u64 }
+        };
+        let _admitted = self.admit_by_room(Kind::Puts, cost)?;
+        if chunk_bytes > 0 {
+            // They take space before the entry that refers to them comes.
+            self.wakeups.chunk_written();
+        }
+        Ok(())
     }
 
     /// Whether there is something to apply, or commits may be admitted now.

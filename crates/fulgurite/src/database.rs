@@ -129,6 +129,15 @@ impl Database {
         self.engine.pipeline.note_other(node, csn);
     }
 
+    /// Waits for room for entries and chunks of a leader, as a committer does: checkpoints may have to make it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; [`Error::Closed`], [`Error::Poisoned`].
+    #[doc(hidden)]
+    pub fn admit_entries(&self, entry_bytes: usize, chunk_bytes: usize) -> Result<()> {
+        self.engine.admit_entries(entry_bytes, chunk_bytes)
+    }
+
     /// At a leader the other nodes, and the newest commit that each is known to have durably.
     #[doc(hidden)]
     pub fn others(&self) -> Vec<(u32, Csn)> {

@@ -114,6 +114,7 @@ impl Spill {
     /// The commit has its CSN: its pins stay until checkpoints cover it.
     pub fn committed(self, csn: Csn) {
         self.pins.committed(csn, self.id);
+        self.log.note_chunks(csn, self.bytes as u64);
     }
 }
 

@@ -429,6 +429,7 @@ impl Transaction {
             return Ok(WriteValue::Inline(value.into()));
         }
         self.engine.check_writable()?;
+        self.engine.pipeline.check_may_write_ahead()?;
         let _admitted = self.engine.admit_by_room(Kind::Puts, || WriteCost::of_chunks(value.len()))?;
         self.engine.wakeups.chunk_written();
         let spill = self.spill.get_or_insert_with(|| self.engine.new_spill(&self.snapshot));

@@ -7,7 +7,7 @@ use crate::group_cursor::{GroupCursor, GroupRead};
 use crate::log::Log;
 use crate::sent_chunks::FrameChunks;
 use crate::stream::append_entries::Entry;
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, EntryId, Lsn};
 use std::collections::VecDeque;
 
 /// A frame delivered by a reader.
@@ -145,17 +145,29 @@ impl EntryReader<'_> {
     /// [`LogError::TooOld`] if the segment was freed, [`LogError::Damaged`], [`LogError::Io`].
     #[expect(clippy::should_implement_trait, reason = "it continues after None, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Entry>, LogError> {
+        let Some(group) = self.next_group()? else { return Ok(None) };
+        let GroupHeader { entry: id, kind, first_csn, frames, .. } = group.header;
+        let (payload, chunks) = self.without_local_records(group)?;
+        Ok(Some(Entry { id, kind, first_csn, frames, payload, chunks }))
+    }
+
+    /// The number of the next entry, which is passed over.
+    ///
+    /// # Errors
+    /// As [`EntryReader::next`].
+    pub fn next_id(&mut self) -> Result<Option<EntryId>, LogError> {
+        Ok(self.next_group()?.map(|group| group.header.entry))
+    }
+
+    fn next_group(&mut self) -> Result<Option<GroupRead>, LogError> {
         loop {
             let end = self.cursor.stream.replicated()?.stamped();
             let Some(group) = self.cursor.next(end, Csn::ZERO)? else { return Ok(None) };
-            let header = group.header;
-            if !header.kind.is_entry() || header.entry.index <= self.after {
-                continue;
+            let GroupHeader { kind, entry, .. } = group.header;
+            if kind.is_entry() && entry.index > self.after {
+                self.after = entry.index;
+                return Ok(Some(group));
             }
-            let (payload, chunks) = self.without_local_records(group)?;
-            self.after = header.entry.index;
-            let GroupHeader { entry: id, kind, first_csn, frames, .. } = header;
-            return Ok(Some(Entry { id, kind, first_csn, frames, payload, chunks }));
         }
     }
 
@@ -177,9 +189,9 @@ impl EntryReader<'_> {
         Ok((payload.unwrap_or(group.payload), frames))
     }
 
-    /// The chunks to which the last delivered entry refers, frame by frame.
-    pub fn chunks(&self) -> &[ChunkRef] {
-        &self.chunks
+    /// The chunks to which the last delivered entry refers, frame by frame; once.
+    pub fn take_chunks(&mut self) -> Vec<ChunkRef> {
+        std::mem::take(&mut self.chunks)
     }
 
     /// The index of the last delivered entry.

@@ -5,7 +5,7 @@
 //!
 //! - INV-REP-8: a follower appends an entry once its bulk stream has all the chunks to which that refers, and writes it once they are durable
 //!   (INV-LOG-16). Their segments stay from the moment when the chunks are appended until the caller's checkpoints cover the commit, and
-//!   as long as the entry is kept for others ([`ChunkPins`]).
+//!   as long as it keeps the log for others from there on ([`ChunkPins`]).
 
 use crate::bulk_stream::BulkPosition;
 use crate::chunks::chunk_range;
@@ -119,6 +119,14 @@ impl Log {
         LogError::TooOld { after: oldest.prev(), oldest }
     }
 
+    /// A commit that has its CSN refers to chunks of so many bytes: they count while it is not agreed
+    /// ([`LogOptions::unagreed_bytes_max`](crate::LogOptions::unagreed_bytes_max)). Nothing in a log that is not replicated.
+    pub fn note_chunks(&self, csn: Csn, bytes: u64) {
+        if let Ok(entries) = self.stream.replicated() {
+            entries.note_chunks(csn, bytes);
+        }
+    }
+
     /// The entry for which this follower has chunks, and how many.
     pub fn received_chunks(&self) -> (EntryId, u32) {
         let received = self.received.lock();
@@ -223,6 +231,8 @@ impl Log {
         // Before the entry can be written (INV-LOG-16).
         self.bulk.require(position);
         self.stream.append_entry(entry, &payload)?;
+        let bytes = received.chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
+        self.note_chunks(entry.last_csn(), bytes);
         if let Some(pins) = self.pins.read().as_deref() {
             spills.into_iter().for_each(|(csn, spill)| pins.committed(csn, spill));
         }

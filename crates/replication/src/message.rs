@@ -2,6 +2,7 @@
 
 use crate::identity::{Cluster, ClusterId, Life};
 use fulgurite_log::{Entry, LogError, SentChunk};
+use fulgurite_types::limits::LISTS_ORDINAL_MIN;
 use fulgurite_types::{Csn, EntryId};
 
 /// From whom a message is, and to whom.
@@ -96,10 +97,16 @@ impl Append {
         let of_first =
             first.map_or(u64::MAX, |chunks| chunks.iter().map(|frame| u64::from(frame.count)).sum());
         let begun = self.begun_chunks();
-        if begun.is_some_and(|begun| (begun > 0) == self.begun.is_some())
+        let all = u64::from(self.chunks_before) + self.chunks.len() as u64;
+        if all <= LISTS_ORDINAL_MIN.into()
+            && begun.is_some_and(|begun| (begun > 0) == self.begun.is_some())
             && u64::from(self.chunks_before) <= of_first
         {
-            return Ok(());
+            return self
+                .entries
+                .iter()
+                .filter(|entry| !entry.chunks.is_empty())
+                .try_for_each(Entry::validate);
         }
         let (leader, previous) = (self.envelope.from.node, self.previous);
         let what = "does not have the chunks to which its entries refer, or others";

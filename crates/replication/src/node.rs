@@ -19,7 +19,7 @@ use crate::error::{NodeError, TermError};
 use crate::identity::{Cluster, Life};
 use crate::message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 use crate::term_file::TermFile;
-use fulgurite_log::{Entry, EntryPositions, EntryReader, Log, LogError, Role, SentChunk};
+use fulgurite_log::{ChunkRef, Entry, EntryPositions, EntryReader, Log, LogError, Role, SentChunk};
 use fulgurite_types::EntryId;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,8 @@ pub struct Node {
     number: u32,
     log: Arc<Log>,
     append_bytes_max: AtomicUsize,
+    /// The last entry of which a message had only chunks.
+    begun: Mutex<Option<Arc<NextEntry>>>,
     state: Mutex<State>,
 }
 
@@ -52,6 +54,13 @@ struct State {
     is_old: Option<(Life, u32)>,
     /// Whether its log was opened again, with another node.
     is_retired: bool,
+}
+
+/// An entry of the log that is being sent, and the chunks to which it refers.
+#[derive(Debug)]
+struct NextEntry {
+    entry: Entry,
+    chunks: Vec<ChunkRef>,
 }
 
 /// What a leader knows of the others.
@@ -82,6 +91,7 @@ impl Node {
             number,
             log,
             append_bytes_max: AtomicUsize::new(APPEND_BYTES_MAX),
+            begun: Mutex::default(),
             state: Mutex::new(State {
                 terms,
                 leading: None,
@@ -368,7 +378,7 @@ impl Node {
         let mut reader = self.log.entries(if known.is_some() { after } else { after - 1 })?;
         let previous = match known {
             Some(id) => id,
-            None => reader.next()?.map(|entry| entry.id).ok_or_else(|| NodeError::Gap {
+            None => reader.next_id()?.ok_or_else(|| NodeError::Gap {
                 node: self.number,
                 previous: EntryId { term: 0, index: after },
                 last: self.positions().last,
@@ -384,24 +394,24 @@ impl Node {
     /// Fills a message with what comes next in the log.
     fn fill(&self, append: &mut Append, reader: &mut EntryReader<'_>) -> Result<(), NodeError> {
         let (mut bytes, bytes_max) = (0, self.append_bytes_max.load(Relaxed));
-        while bytes < bytes_max
-            && let Some(entry) = reader.next()?
-        {
+        while bytes < bytes_max {
             let first = append.entries.is_empty();
-            let all = reader.chunks();
-            if first && append.chunks_before as usize > all.len() {
+            let sent = if first { append.chunks_before } else { 0 };
+            let Some(next) = self.next_entry(append, sent, reader)? else { break };
+            if sent as usize > next.chunks.len() {
                 append.chunks_before = 0;
             }
-            let skipped = if first { append.chunks_before as usize } else { 0 };
-            for chunk in &all[skipped..] {
+            for chunk in next.chunks.get(sent as usize..).unwrap_or(&next.chunks) {
                 if bytes >= bytes_max {
-                    append.begun = Some(entry.id);
+                    append.begun = Some(next.entry.id);
+                    *self.begun.lock() = Some(next);
                     return Ok(());
                 }
                 let chunk = self.log.chunk_to_send(chunk)?;
                 bytes += chunk.body.len();
                 append.chunks.push(chunk);
             }
+            let entry = Arc::try_unwrap(next).map_or_else(|next| next.entry.clone(), |next| next.entry);
             bytes += entry.payload.len();
             append.entries.push(entry);
         }
@@ -409,6 +419,23 @@ impl Node {
             append.chunks_before = 0;
         }
         Ok(())
+    }
+
+    /// The entry that comes next in a message, of which `sent` chunks were sent before. One with many chunks takes many messages, and is read once.
+    fn next_entry(
+        &self,
+        append: &Append,
+        sent: u32,
+        reader: &mut EntryReader<'_>,
+    ) -> Result<Option<Arc<NextEntry>>, NodeError> {
+        let begun = self.begun.lock().clone();
+        let is_next = |next: &Arc<NextEntry>| sent > 0 && next.entry.id.index == append.previous.index + 1;
+        if let Some(next) = begun.filter(is_next) {
+            reader.next_id()?;
+            return Ok(Some(next));
+        }
+        let Some(entry) = reader.next()? else { return Ok(None) };
+        Ok(Some(Arc::new(NextEntry { entry, chunks: reader.take_chunks() })))
     }
 
     /// Sets how many bytes of entries and chunks a message has, about: it ends after the first that reaches so many. Default 1 MiB.
@@ -459,6 +486,8 @@ impl Node {
         }
         leading.agreed = leading.agreed.max(id);
         drop(state);
+        // Others may still get it: then it is read again.
+        self.begun.lock().take_if(|begun| begun.entry.id.index <= id.index);
         Ok(self.log.raise_agreed(id)?)
     }
 

@@ -244,6 +244,11 @@ impl Replica {
     /// Those of [`Node::append`].
     pub fn append(&self, message: &Append) -> Result<Appended, NodeError> {
         let open = self.open_now();
+        if !message.is_empty() && !open.node.is_retired() {
+            let entry_bytes = message.entries.iter().map(|entry| entry.payload.len()).sum();
+            let chunk_bytes = message.chunks.iter().map(|chunk| chunk.body.len()).sum();
+            open.database.admit_entries(entry_bytes, chunk_bytes)?;
+        }
         let appended = open.node.append(message)?;
         open.database.note_leader(message.envelope.from.node);
         Ok(appended)

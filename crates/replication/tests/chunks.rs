@@ -2,9 +2,10 @@
 
 mod trio;
 
-use fulgurite::{Csn, Database};
+use fulgurite::{Csn, Database, Error, Options};
 use fulgurite_env::sim::CrashKind;
 use fulgurite_replication::{Append, NodeError, ReplicaOptions, SentUpTo};
+use std::time::Duration;
 use trio::{Trio, get, led, led_with, options, put};
 
 /// Messages end after the first chunk, or the first entry.
@@ -36,8 +37,13 @@ fn check_many(db: &Database, seed: u8) {
     assert_eq!(get(db, "small39999"), Some(format!("{seed}")));
 }
 
+/// What node 1 sends to node 2 next.
 fn next(trio: &Trio, leader: u32, after: impl Into<SentUpTo>) -> Append {
     trio.replica(leader).append_after(2, after).unwrap().expect("it leads")
+}
+
+fn next_for(trio: &Trio, to: u32, after: SentUpTo) -> Append {
+    trio.replica(1).append_after(to, after).unwrap().expect("it leads")
 }
 
 fn last(trio: &Trio, number: u32) -> u64 {
@@ -135,12 +141,16 @@ fn a_chunk_that_changed_on_the_way_is_refused() {
     };
     let error = spoil(&|message| message.chunks[0].body[4000] ^= 1);
     assert!(error.contains("does not have its checksum"), "{error}");
-    let spoils: [&dyn Fn(&mut Append); 5] = [
+    let spoils: [&dyn Fn(&mut Append); 6] = [
         &|message| drop(message.chunks.pop()),
         &|message| message.entries[0].chunks[0].count = 1,
         &|message| message.entries[0].chunks.clear(),
         &|message| message.chunks_before = 3,
         &|message| message.begun = Some(message.entries[0].id),
+        &|message| {
+            message.entries.clear();
+            (message.chunks_before, message.begun) = (u32::MAX, Some(message.previous));
+        },
     ];
     for work in spoils {
         let error = spoil(work);
@@ -220,4 +230,112 @@ fn a_follower_that_was_away_gets_chunks_of_values_that_are_gone() {
     assert!(get(&trio.db(3), "k3") == Some(long(5, 400_000)));
     check_many(&trio.db(3), 5);
     trio.replicate(2, &[1]);
+}
+
+/// One transaction has more chunks than the log keeps for others: it is kept all the same until the next one, so that a node to which it is
+/// being sent gets it.
+#[test]
+fn a_transaction_that_is_longer_than_the_log_that_is_kept_is_kept_until_the_next_one() {
+    let database = Options { checkpoint_log_bytes: 1 << 20, ..options() };
+    let mut trio = led_with(ReplicaOptions { append_bytes_max: 1, ..database.into() });
+    let table = trio.db(1).open_table("t").unwrap();
+    let mut txn = trio.db(1).begin();
+    for n in 0..24 {
+        txn.put(&table, format!("k{n}"), long(n, 400_000)).unwrap();
+    }
+    let _ticket = txn.commit_deferred().unwrap();
+    trio.replica(1).flush().unwrap();
+    let message = next_for(&trio, 3, last(&trio, 3).into());
+    let first = trio.replica(3).append(&message).unwrap();
+    trio.replicate(1, &[2]);
+    // What refers to the chunks is gone, but for the log.
+    let mut txn = trio.db(1).begin();
+    txn.delete_range(&table, "k"..).unwrap();
+    let _ticket = txn.commit_deferred().unwrap();
+    trio.replicate(1, &[2]);
+    for _ in 0..3 {
+        trio.db(1).checkpoint().unwrap();
+        while trio.db(1).maintain().unwrap() {}
+    }
+    let mut after = first.up_to();
+    while after.index < trio.replica(1).positions().entries.last.index {
+        after = trio.replica(3).append(&next_for(&trio, 3, after)).unwrap().up_to();
+    }
+    trio.replicate(1, &[3]);
+    assert_eq!(trio.db(3).open_table("t").unwrap().range(..).unwrap().count(), 0);
+    // The next ones take its place.
+    for n in 0..8 {
+        put(&trio.db(1), "k", &long(n, 400_000)).unwrap();
+    }
+    trio.replicate(1, &[2, 3]);
+    let bytes = |trio: &Trio| trio.db(1).stats().segment_bytes;
+    let before = bytes(&trio);
+    for _ in 0..3 {
+        trio.db(1).checkpoint().unwrap();
+        while trio.db(1).maintain().unwrap() {}
+    }
+    assert!(bytes(&trio) + (8 << 20) < before, "{} of {before} bytes", bytes(&trio));
+    trio.crash(1, CrashKind::Kill);
+}
+
+#[test]
+fn chunks_stop_at_a_limit_without_a_quorum() {
+    let limited = ReplicaOptions {
+        unagreed_bytes_max: 100_000,
+        quorum_wait: Duration::from_millis(20),
+        ..options().into()
+    };
+    let trio = led_with(limited);
+    let table = trio.db(1).open_table("t").unwrap();
+    let before = trio.db(1).log_stats().chunk_bytes;
+    let mut count = 0;
+    let error = loop {
+        assert!(count < 100);
+        let mut txn = trio.db(1).begin();
+        match txn.put(&table, format!("k{count}"), long(1, 200_000)) {
+            Ok(()) => drop(txn.commit_deferred().unwrap()),
+            Err(error) => break error,
+        }
+        count += 1;
+    };
+    assert!(matches!(error, Error::NoQuorum { .. }), "{error}");
+    assert!((8..=10).contains(&count), "{count} commits");
+    for _ in 0..20 {
+        assert!(trio.db(1).begin().put(&table, "k", long(1, 200_000)).is_err());
+    }
+    let written = trio.db(1).log_stats().chunk_bytes - before;
+    assert!(written < 11 * 200_000, "{written} bytes, also of what was refused");
+    trio.replicate(1, &[2]);
+    put(&trio.db(1), "k", &long(1, 200_000)).unwrap();
+    trio.replicate(1, &[2]);
+    // Where another node commits nothing is written ahead.
+    let table = trio.db(2).open_table("t").unwrap();
+    let error = trio.db(2).begin().put(&table, "k", long(1, 200_000)).unwrap_err();
+    assert!(matches!(error, Error::NotLeader { leader: Some(1) }), "{error}");
+}
+
+/// The disk of a follower is nearly full with log that is kept for others, and chunks: checkpoints make room before more are appended.
+#[test]
+fn a_follower_whose_disk_is_nearly_full_gives_up_what_it_keeps_for_others() {
+    let trio = led();
+    let overwrite = |round: u8| {
+        for n in 0..30 {
+            put(&trio.db(1), &format!("k{n}"), &long(round, 300_000)).unwrap();
+        }
+        trio.replicate(1, &[2, 3]);
+    };
+    (0..3).for_each(overwrite);
+    for _ in 0..2 {
+        trio.db(2).checkpoint().unwrap();
+        while trio.db(2).maintain().unwrap() {}
+    }
+    let used = trio.db(2).stats().segment_bytes;
+    trio.envs[1].faults().space_bytes(Some(used + (24 << 20)));
+    for round in 3..9 {
+        overwrite(round);
+        assert!(get(&trio.db(2), "k29") == Some(long(round, 300_000)), "round {round}");
+    }
+    let report = trio.db(2).check(|_| {}).unwrap();
+    assert!(report.problems.is_empty(), "{report:?}");
+    assert!(trio.db(2).stats().segment_bytes <= used + (24 << 20));
 }

@@ -293,9 +293,13 @@ impl Checkpointer {
             return true;
         }
         // A segment is freed only when the older copy of the superblock does not need it either: until that copy covers
-        // everything, another checkpoint may free segments.
-        if self.shared.room.is_short() && self.needed().covered < self.shared.pipeline.visible() {
-            return true;
+        // everything, another checkpoint may free segments; and until it keeps nothing for other nodes.
+        if self.shared.room.is_short() {
+            let Needed { covered, kept, .. } = self.needed();
+            let keeps = self.shared.log.role().is_some() && kept < covered;
+            if keeps || covered < self.shared.pipeline.visible() {
+                return true;
+            }
         }
         let growth = &self.shared.growth;
         let uncovered = self.debt.uncovered(growth.written());

@@ -106,6 +106,12 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
+    /// Fails before anything is written ahead for a commit that could not be made now: chunks take space until their transaction ends.
+    pub fn check_may_write_ahead(&self) -> Result<()> {
+        self.check_leads()?;
+        if self.log.has_quorum() { Ok(()) } else { self.wait_for_quorum(true) }
+    }
+
     /// This node leads: the others are these.
     pub fn set_others(&self, nodes: &[u32]) {
         *self.following.others.lock() = nodes.iter().map(|node| (*node, Csn::ZERO)).collect();

@@ -10,7 +10,7 @@ pub(crate) mod room;
 pub(crate) mod view;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use fulgurite_env::Env;
@@ -52,6 +52,8 @@ pub(crate) struct Space {
     checkpoint_ns: u64,
     /// When the database was opened.
     opened_ns: u64,
+    /// What both copies of the superblock covered when segments were retired last.
+    covered: Csn,
 }
 
 impl Space {
@@ -75,6 +77,7 @@ impl Space {
             env,
             checkpoint_ns: opened_ns,
             opened_ns,
+            covered: Csn::ZERO,
         }
     }
 
@@ -141,8 +144,8 @@ impl Space {
         })
     }
 
-    /// The bytes of the segments that may come to be freed, without those that are ready, pinned by an open transaction, a check or a
-    /// reader, or stuck, and without those that wait for a checkpoint, because nothing but a copy of the superblock needs them, unless
+    /// The bytes of the segments that may come to be freed, without those that are ready, pinned by an open transaction, a check, a
+    /// reader, or for other nodes, or stuck, and without those that wait for a checkpoint, because nothing but a copy of the superblock needs them, unless
     /// it is the running one whose `victims` they are.
     pub fn segment_bytes(&self, is_stuck: impl Fn(&Sparse) -> bool, victims: &[u32]) -> SegmentBytes {
         let mut sum = SegmentBytes::default();
@@ -150,7 +153,10 @@ impl Space {
             let SegmentInfo { number, bytes, stream, .. } = segment;
             let is_pinned = || {
                 let of_transaction = matches!(self.spills.pinned(number), Some((SegmentUse::Transaction, _)));
-                of_transaction || self.checks.hold(number) || self.is_retiring(number)
+                of_transaction
+                    || self.spills.is_kept(number, self.covered)
+                    || self.checks.hold(number)
+                    || self.is_retiring(number)
             };
             if stream.is_none() || is_pinned() {
                 continue;
@@ -182,10 +188,10 @@ impl Space {
 
     /// The commit after which the segments with chunks of commits have about so many bytes.
     pub fn chunks_before(&self, bytes: u64) -> Csn {
-        let segments = self.log.written_segments();
-        let bytes_of = |number| {
-            segments.iter().find(|segment| segment.number == number).map_or(0, |found| found.bytes.into())
-        };
+        let segments = self.log.written_segments().into_iter();
+        let bytes_by: HashMap<u32, u64> =
+            segments.map(|segment| (segment.number, segment.bytes.into())).collect();
+        let bytes_of = |number| bytes_by.get(&number).copied().unwrap_or(0);
         self.spills.csn_before(bytes, bytes_of)
     }
 
@@ -208,6 +214,7 @@ impl Space {
     /// The segments that nothing needs and that were not found before.
     fn dead_segments(&mut self, needed: Needed, boundary: &BulkBoundary) -> Vec<u32> {
         self.log.drop_before(needed.kept);
+        self.covered = needed.covered;
         // The chunks of commits that are kept for other nodes stay with them (INV-REP-8).
         self.spills.release_up_to(needed.covered.min(needed.kept));
         self.spills.release_ended();

@@ -44,8 +44,9 @@ struct OpenSpill {
 struct SpillPin {
     /// How many open spills have chunks in it.
     open: u32,
-    /// How many committed ones above the replay position have.
+    /// How many committed ones above the replay position have, and the newest of these commits.
     committed: u32,
+    newest: Csn,
     /// When the first of them began, in monotonic nanoseconds; 0: before the database was opened.
     since_ns: u64,
 }
@@ -75,6 +76,7 @@ impl SpillPins {
         for segment in &pinned {
             let pin = inner.segments.get_mut(segment).expect("an open spill pins it");
             (pin.open, pin.committed) = (pin.open - 1, pin.committed + 1);
+            pin.newest = pin.newest.max(csn);
         }
         inner.committed.entry(csn).or_default().extend(pinned);
     }
@@ -104,22 +106,29 @@ impl SpillPins {
         if inner.committed.get(&csn).is_some_and(|pinned| pinned.last() == Some(&segment)) {
             return;
         }
-        inner.segments.entry(segment).or_default().committed += 1;
+        let pin = inner.segments.entry(segment).or_default();
+        (pin.committed, pin.newest) = (pin.committed + 1, pin.newest.max(csn));
         inner.committed.entry(csn).or_default().push(segment);
     }
 
-    /// The commit after which the segments with chunks have about so many bytes; `Csn::ZERO` if all have fewer.
+    /// The commit after which the segments with chunks have about so many bytes, one commit's at least; `Csn::ZERO` if all have fewer.
     pub fn csn_before(&self, bytes: u64, bytes_of: impl Fn(u32) -> u64) -> Csn {
         let inner = self.inner.lock();
         let (mut seen, mut sum) = (BTreeSet::new(), 0);
         for (csn, segments) in inner.committed.iter().rev() {
-            sum +=
-                segments.iter().filter(|segment| seen.insert(**segment)).map(|n| bytes_of(*n)).sum::<u64>();
             if sum > bytes {
                 return *csn;
             }
+            sum +=
+                segments.iter().filter(|segment| seen.insert(**segment)).map(|n| bytes_of(*n)).sum::<u64>();
         }
         Csn::ZERO
+    }
+
+    /// Whether a segment is pinned for commits at or below `covered` alone: those that a replicated log keeps for other nodes.
+    pub fn is_kept(&self, segment: u32, covered: Csn) -> bool {
+        let inner = self.inner.lock();
+        inner.segments.get(&segment).is_some_and(|pin| pin.open == 0 && pin.newest <= covered)
     }
 
     /// Unpins the segments of the commits at or below `csn`: the checkpoints of both superblock copies cover them.

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// How often a committer that waits for a quorum looks.
 const QUORUM_LOOK: Duration = Duration::from_micros(500);
 
+/// Chunks may have so many times the bytes of entries that wait to be agreed: they take no memory.
+const UNAGREED_CHUNKS: u64 = 16;
+
 /// An entry as it is sent from node to node: the payload of a group, without local records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -37,7 +40,15 @@ impl Entry {
         Csn(self.first_csn.0.saturating_add(self.frames.into()).saturating_sub(1))
     }
 
-    /// Checks that the payload is what the other fields say, each frame with its checksums. Returns when its last commit happened.
+    /// Checks that it is what it says, each frame with its checksums.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if not.
+    pub fn validate(&self) -> Result<(), LogError> {
+        self.check().map(|_| ())
+    }
+
+    /// The same. Returns when its last commit happened.
     pub(crate) fn check(&self) -> Result<u64, LogError> {
         let wrong = |what: String| LogError::Usage(format!("entry {} {what}", self.id));
         let is_in_range =
@@ -251,7 +262,11 @@ impl CommitStream {
     #[inline]
     pub fn has_quorum(&self) -> bool {
         let bytes_max = self.shared.options.unagreed_bytes_max;
-        self.entries.as_ref().is_none_or(|entries| entries.unagreed_bytes() <= bytes_max)
+        let has_room = |entries: &Entries| {
+            entries.unagreed_bytes() <= bytes_max
+                && entries.unagreed_chunk_bytes() <= UNAGREED_CHUNKS * bytes_max
+        };
+        self.entries.as_ref().is_none_or(has_room)
     }
 
     /// Waits for that, so long at most; returns whether there is.

@@ -15,7 +15,7 @@ use crate::error::LogError;
 use crate::format::Agreed;
 use fulgurite_types::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock};
 use fulgurite_types::{Csn, EntryId, Lsn};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -86,6 +86,9 @@ pub(crate) struct Entries {
     agreed_index: AtomicU64,
     /// Bytes of entries that are not agreed, beside those that recovery found.
     unagreed_bytes: AtomicU64,
+    /// Bytes of the chunks to which such entries refer, by commit.
+    chunks: Mutex<BTreeMap<Csn, u64>>,
+    unagreed_chunk_bytes: AtomicU64,
     leads: AtomicBool,
     /// The end of the last group that is stamped: up to here a shipper reads.
     stamped: AtomicU64,
@@ -102,6 +105,8 @@ impl Entries {
             agreed_csn: AtomicU64::new(agreed.csn.0),
             agreed_index: AtomicU64::new(agreed.index),
             unagreed_bytes: AtomicU64::new(0),
+            chunks: Mutex::default(),
+            unagreed_chunk_bytes: AtomicU64::new(0),
             leads: AtomicBool::new(false),
             stamped: AtomicU64::new(tip.lsn.0),
             observer: RwLock::new(None),
@@ -286,7 +291,33 @@ impl Entries {
         state.agreed = Agreed { index: id.index, csn };
         self.agreed_csn.store(csn.0, SeqCst);
         self.agreed_index.store(id.index, SeqCst);
-        Some((before, state.agreed))
+        let agreed = state.agreed;
+        drop(state);
+        self.drop_chunks(csn);
+        Some((before, agreed))
+    }
+
+    /// Commit `csn` refers to chunks of so many bytes.
+    pub fn note_chunks(&self, csn: Csn, bytes: u64) {
+        // Added first: a thread that takes it out subtracts it.
+        self.unagreed_chunk_bytes.fetch_add(bytes, SeqCst);
+        self.chunks.lock().insert(csn, bytes);
+        // It may have been agreed before it was noted.
+        self.drop_chunks(self.agreed_csn());
+    }
+
+    fn drop_chunks(&self, agreed: Csn) {
+        if self.unagreed_chunk_bytes() == 0 {
+            return;
+        }
+        let mut chunks = self.chunks.lock();
+        let rest = chunks.split_off(&agreed.next());
+        let bytes = std::mem::replace(&mut *chunks, rest).into_values().sum();
+        self.unagreed_chunk_bytes.fetch_sub(bytes, SeqCst);
+    }
+
+    pub fn unagreed_chunk_bytes(&self) -> u64 {
+        self.unagreed_chunk_bytes.load(SeqCst)
     }
 
     pub fn agreed(&self) -> Agreed {
