@@ -100,7 +100,7 @@ fn print_syncs(name: &str, database: &Database) {
 }
 
 fn replicated(env: &Arc<dyn Env>, home: &Path, threads: usize, seconds: u64) -> Result<(), Box<dyn Error>> {
-    let cluster = Cluster { id: ClusterId(env.random_u64().into()), members: vec![1, 2, 3] };
+    let cluster = Cluster::new(ClusterId(env.random_u64().into()), [1, 2, 3]);
     let open = |number: u32| {
         let path = home.join(format!("replica-{number}"));
         Replica::create(Arc::clone(env), path, Options::default(), &cluster, number)

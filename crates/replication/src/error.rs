@@ -1,6 +1,6 @@
 //! Errors of a node and of its file of terms.
 
-use crate::identity::{ClusterId, Life, MEMBERS_MAX};
+use crate::identity::{Cluster, ClusterId, Life, MEMBERS_MAX};
 use crate::message::SentUpTo;
 use fulgurite_log::LogError;
 use fulgurite_types::{Csn, DatabaseId, EntryId};
@@ -51,6 +51,21 @@ pub enum TermError {
         /// The members that were named.
         members: Vec<u32>,
     },
+    /// The members would change by more than one, or not at all: two majorities might have no node in common. Add or remove one, have a leader
+    /// appointed, then the next.
+    ManyMembers {
+        /// The members.
+        from: Vec<u32>,
+        /// Those that were named.
+        to: Vec<u32>,
+    },
+    /// The members would change before this node has heard of a leader that was appointed with the ones that it has.
+    NotInForce {
+        /// These.
+        members: Vec<u32>,
+        /// Their version.
+        version: u64,
+    },
     /// An earlier save failed: the term and the vote on disk are not known. Open the file again.
     Unknown,
 }
@@ -94,6 +109,15 @@ impl fmt::Display for TermError {
             TermError::Members { node, members } => write!(
                 f,
                 "{members:?} cannot be the members: name each once, from 1, node {node} among them, {MEMBERS_MAX} at most"
+            ),
+            TermError::ManyMembers { from, to } => write!(
+                f,
+                "{from:?} cannot become {to:?}: add or remove one member on each node, appoint a leader, then go on with the next"
+            ),
+            TermError::NotInForce { members, version } => write!(
+                f,
+                "this node has heard of no leader that was appointed with the members {members:?}, version {version}: appoint one, and have it \
+                 send something, before they change again"
             ),
             TermError::Unknown => {
                 write!(f, "an earlier save failed, so the term on disk is not known; open the file again")
@@ -177,12 +201,12 @@ pub enum NodeError {
         /// The other one.
         other: (u32, ClusterId),
     },
-    /// The nodes were made for one cluster with different members. Nothing is appointed: which nodes are a majority is not known.
+    /// The nodes have different members. Nothing is appointed: which nodes are a majority is not known.
     OtherMembers {
-        /// The node, and its members.
-        own: (u32, Vec<u32>),
+        /// The node, and its cluster.
+        own: (u32, Box<Cluster>),
         /// The other one.
-        other: (u32, Vec<u32>),
+        other: (u32, Box<Cluster>),
     },
     /// A message for another node, or of one that is no member, came to this one.
     Misdirected {
@@ -359,8 +383,8 @@ fn fmt_sent(error: &NodeError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         NodeError::OtherMembers { own, other } => write!(
             f,
-            "node {} was made for the members {:?}, and node {} for {:?}; make them again with the same ones",
-            own.0, own.1, other.0, other.1
+            "node {} has the members {:?}, version {}, and node {} has {:?}, version {}; change them on each node",
+            own.0, own.1.members, own.1.version, other.0, other.1.members, other.1.version
         ),
         NodeError::Misdirected { node, sent: (from, to) } => write!(
             f,

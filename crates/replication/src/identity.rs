@@ -8,6 +8,11 @@
 //! That finds an older copy of a directory once the node was started again after the copy was made, and the other side has heard of that start: also
 //! after the copy was started more often, for a node keeps the nonces of its last [`STARTS_KEPT`] starts, and compares them with what others remember. It
 //! cannot find other copies: one that nobody has heard of is a node that was away.
+//!
+//! - **INV-REP-10**: a leader is appointed by a majority of members with nodes that all have this set of members, at this version; and a node goes from one
+//!   set to the next, which has one member more or less, once it has heard that a leader was appointed with the first (the single-server changes of Ongaro,
+//!   2014, section 4.1, by an operator, node by node). Majorities of two sets that follow each other have a node in common, which has one of them: so once
+//!   a leader was appointed with a set, none is with those before it, and it has all that was agreed.
 
 use std::fmt;
 
@@ -34,11 +39,29 @@ impl fmt::Display for ClusterId {
 pub struct Cluster {
     /// Its identity.
     pub id: ClusterId,
+    /// How often the members were changed ([`Node::change_members`](crate::Node::change_members)).
+    pub version: u64,
     /// The numbers of its nodes, from 1, each once; at most [`MEMBERS_MAX`]. A leader needs a majority of them.
     pub members: Vec<u32>,
 }
 
 impl Cluster {
+    /// A new cluster.
+    pub fn new(id: ClusterId, members: impl Into<Vec<u32>>) -> Cluster {
+        Cluster { id, version: 0, members: members.into() }
+    }
+
+    /// With one member more, or one less.
+    pub(crate) fn change(&self, members: &[u32], node: u32) -> Result<Cluster, TermError> {
+        let after = Cluster { version: self.version + 1, members: members.to_vec(), ..self.clone() };
+        let after = after.checked(node)?;
+        let differs = |a: &[u32], b: &[u32]| a.iter().filter(|member| !b.contains(member)).count();
+        if differs(&after.members, &self.members) + differs(&self.members, &after.members) != 1 {
+            return Err(TermError::ManyMembers { from: self.members.clone(), to: after.members });
+        }
+        Ok(after)
+    }
+
     /// Checks the members of which `node` is to be one, and sorts them.
     pub(crate) fn checked(&self, node: u32) -> Result<Cluster, TermError> {
         let mut members = self.members.clone();
@@ -47,7 +70,7 @@ impl Cluster {
         if !is_set || !members.contains(&node) || members.contains(&0) || members.len() > MEMBERS_MAX {
             return Err(TermError::Members { node, members: self.members.clone() });
         }
-        Ok(Cluster { id: self.id, members })
+        Ok(Cluster { members, ..self.clone() })
     }
 }
 
@@ -107,7 +130,7 @@ mod tests {
 
     #[test]
     fn members_are_a_set_with_the_node() {
-        let check = |members: &[u32]| Cluster { id: ClusterId(1), members: members.into() }.checked(2);
+        let check = |members: &[u32]| Cluster::new(ClusterId(1), members).checked(2);
         assert_eq!(check(&[3, 2, 1]).unwrap().members, [1, 2, 3]);
         let many: Vec<u32> = (1..=32).collect();
         for members in [&[][..], &[1, 3], &[1, 2, 2], &[0, 2], &many] {

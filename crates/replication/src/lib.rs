@@ -10,8 +10,8 @@
 //! let env = SimEnv::new(1);
 //! env.disk().create_dir_all(Path::new("/db"))?;
 //! let dir = env.disk().open_dir(Path::new("/db"))?;
-//! let cluster = Cluster { id: ClusterId(3), members: vec![1, 2, 3] };
-//! TermFile::create(&dir, DatabaseId(7), &cluster, 1, env.random_u64())?;
+//! let cluster = Cluster::new(ClusterId(3), [1, 2, 3]);
+//! TermFile::create(&dir, DatabaseId(7), &cluster, 1, env.random_u64(), 0)?;
 //!
 //! let mut terms = TermFile::open(&dir, DatabaseId(7), 1, env.random_u64())?;
 //! terms.save(3, Some(2))?;                // durable when it returns

@@ -21,7 +21,7 @@ pub struct Envelope {
 /// A node's word that it takes nothing from leaders of older terms any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
-    /// Its cluster, as it was made for it.
+    /// Its cluster, with the members that it has.
     pub cluster: Cluster,
     /// The node.
     pub life: Life,
@@ -60,6 +60,8 @@ pub struct Append {
     pub round: u64,
     /// The newest lives of other nodes that the leader remembers.
     pub lives: Vec<Life>,
+    /// The version of the members with which the leader was appointed.
+    pub members_version: u64,
 }
 
 /// How far a follower has been sent the log, or has it: all entries up to an index, and some chunks of the next one.

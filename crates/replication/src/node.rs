@@ -67,6 +67,8 @@ struct NextEntry {
 #[derive(Debug)]
 struct Leading {
     term: u64,
+    /// That of the members with which it was appointed.
+    members_version: u64,
     /// The index up to which the log of each other node is this one's.
     matched: BTreeMap<u32, u64>,
     /// The last agreed entry of its term.
@@ -189,9 +191,22 @@ impl Node {
 
     // Who says what.
 
-    /// The cluster, as this node was made for it.
+    /// The cluster, with the members that this node has.
     pub fn cluster(&self) -> Cluster {
         self.state.lock().terms.cluster()
+    }
+
+    /// Adds or removes one member, for the next appointment: a node that leads goes on with those with which it was appointed. The operator does
+    /// so on each of the members that stay, and appoints a leader, before the next change (INV-REP-10). A new node is made for the new members
+    /// ([`Replica::join`](crate::Replica::join)); one that is removed is stopped.
+    ///
+    /// # Errors
+    /// [`NodeError::Term`] with [`TermError::Members`], [`TermError::ManyMembers`], or [`TermError::NotInForce`]: nothing was changed.
+    pub fn change_members(&self, members: &[u32]) -> Result<Cluster, NodeError> {
+        let mut state = self.state.lock();
+        self.check_usable(&state)?;
+        state.terms.change_members(members)?;
+        Ok(state.terms.cluster())
     }
 
     /// This life of the node.
@@ -268,8 +283,8 @@ impl Node {
                 let (own, other) = ((self.number, own.id), (life.node, cluster.id));
                 return Err(NodeError::OtherCluster { own, other });
             }
-            if cluster.members != own.members {
-                let (own, other) = ((self.number, own.members), (life.node, cluster.members.clone()));
+            if *cluster != own {
+                let (own, other) = ((self.number, own.into()), (life.node, cluster.clone().into()));
                 return Err(NodeError::OtherMembers { own, other });
             }
         }
@@ -316,12 +331,15 @@ impl Node {
         if let Some(ahead) = promises.iter().find(|fenced| fenced.last > last) {
             return Err(NodeError::Behind { last, ahead: (ahead.life.node, ahead.last) });
         }
+        state.terms.note_in_force()?;
         state.nominee_in = None;
         self.log.lead(term)?;
         let matched =
             set.into_iter().filter(|member| *member != self.number).map(|member| (member, 0)).collect();
+        let members_version = state.terms.cluster().version;
         state.leading = Some(Leading {
             term,
+            members_version,
             matched,
             agreed: EntryId::default(),
             round: 0,
@@ -365,7 +383,7 @@ impl Node {
         let SentUpTo { index: after, chunks: chunks_before } = after.into();
         let mut state = self.state.lock();
         let Some(leading) = &mut state.leading else { return Ok(None) };
-        let Leading { term, agreed, round, .. } = *leading;
+        let Leading { term, members_version, agreed, round, .. } = *leading;
         // Asked from here on: a read that begins later waits for the next round.
         leading.is_asked = true;
         let (envelope, lives) = (self.envelope_in(&state, to), state.terms.lives());
@@ -385,8 +403,19 @@ impl Node {
             })?,
         };
         let (chunks, entries, begun) = (Vec::new(), Vec::new(), None);
-        let mut append =
-            Append { envelope, term, previous, chunks_before, chunks, entries, begun, agreed, round, lives };
+        let mut append = Append {
+            envelope,
+            term,
+            previous,
+            chunks_before,
+            chunks,
+            entries,
+            begun,
+            agreed,
+            round,
+            lives,
+            members_version,
+        };
         self.fill(&mut append, &mut reader)?;
         Ok(Some(append))
     }
@@ -553,6 +582,9 @@ impl Node {
         }
         if term > noted {
             self.note(&mut state, term, Some(leader))?;
+        }
+        if message.members_version == state.terms.cluster().version {
+            state.terms.note_in_force()?;
         }
         if self.log.role() != Some(Role::Follower) {
             return Err(self.end(&mut state, None));

@@ -100,7 +100,31 @@ impl Replica {
             return Err(NodeError::Used { node: number, last });
         }
         let dir = open_dir(&env, path)?;
-        TermFile::create(&dir, database.log().database(), cluster, number, env.random_u64())?;
+        TermFile::create(&dir, database.log().database(), cluster, number, env.random_u64(), 0)?;
+        Replica::with(env, path, options, number, database)
+    }
+
+    /// Makes a new node of a cluster, with a number that no node of it had before, of a directory with a copy of another node's database, without
+    /// that one's file of terms: a copy of a node that is closed, or of one moment of its disk. `cluster` has the members that the others are changed to
+    /// ([`Node::change_members`]). From then on it gets what it lacks from the leader.
+    ///
+    /// # Errors
+    /// [`NodeError::Term`] if the directory has a file of terms, or the members are not a set with this node. [`NodeError::Database`].
+    pub fn join(
+        env: Arc<dyn Env>,
+        path: impl AsRef<Path>,
+        options: impl Into<ReplicaOptions>,
+        cluster: &Cluster,
+        number: u32,
+    ) -> Result<Replica, NodeError> {
+        cluster.checked(number)?;
+        let (path, mut options) = (path.as_ref(), options.into());
+        options.database.create = false;
+        let dir = open_dir(&env, path)?;
+        TermFile::check_none(&dir)?;
+        let database = open_database(&env, path, number, &options, None)?;
+        let term = database.log().entry_positions().map_or(0, |at| at.last.term);
+        TermFile::create(&dir, database.log().database(), cluster, number, env.random_u64(), term)?;
         Replica::with(env, path, options, number, database)
     }
 

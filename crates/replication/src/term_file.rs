@@ -24,7 +24,7 @@ const COPY_BYTES: usize = 4096;
 /// Where the copies are.
 const COPIES: [usize; 2] = [0, COPY_BYTES];
 /// What comes before the nonces and the members, and what each member takes.
-const HEAD_BYTES: usize = 88;
+const HEAD_BYTES: usize = 104;
 const MEMBERS_AT: usize = HEAD_BYTES + STARTS_KEPT * 8;
 const MEMBER_BYTES: usize = 32;
 /// The checksum of all before it.
@@ -38,6 +38,9 @@ struct Record {
     writes: u64,
     database: DatabaseId,
     cluster: ClusterId,
+    version: u64,
+    /// Whether a leader was appointed with these members.
+    is_in_force: bool,
     node: u32,
     /// The node that it voted for in `term`; nodes are numbered from 1.
     vote: Option<u32>,
@@ -67,6 +70,8 @@ impl Record {
         block.put_u32(self.nonces.len() as u32);
         block.put_u64(self.directory);
         block.put_u64(self.starts);
+        block.put_u64(self.version);
+        block.put_u64(self.is_in_force.into());
         self.nonces.iter().for_each(|nonce| block.put_u64(*nonce));
         block.resize(MEMBERS_AT, 0);
         for (number, life) in &self.members {
@@ -113,6 +118,8 @@ impl Record {
                 reader.u64("directory")?
             },
             starts: reader.u64("starts")?,
+            version: reader.u64("version of the members")?,
+            is_in_force: reader.u64("whether they are in force")? != 0,
             nonces: Vec::new(),
             members: Vec::with_capacity(count.into()),
         };
@@ -146,7 +153,8 @@ pub struct TermFile {
 }
 
 impl TermFile {
-    /// Makes the file of a node that has voted in no term, durably. `directory` is a number that was drawn for this one.
+    /// Makes the file of a node that has voted in no term, durably. `directory` is a number that was drawn for this one, `term` that of the last entry
+    /// that its log has.
     ///
     /// # Errors
     /// [`TermError::Members`]; [`TermError::Io`], also if there is a file already: nothing was changed.
@@ -156,32 +164,51 @@ impl TermFile {
         cluster: &Cluster,
         node: u32,
         directory: u64,
+        term: u64,
     ) -> Result<(), TermError> {
-        let Cluster { id, members } = cluster.checked(node)?;
+        let Cluster { id, version, members } = cluster.checked(node)?;
         let path = dir.path().join(TERM_FILE_NAME);
         let io = |action| {
             let path = path.clone();
             move |source| TermError::Io { action, path, source }
         };
+        TermFile::check_none(dir)?;
         let entries = dir.list().map_err(io("list the directory of"))?;
-        if entries.iter().any(|entry| entry.name == TERM_FILE_NAME) {
-            return Err(io("create")(io::ErrorKind::AlreadyExists.into()));
-        }
         if entries.iter().any(|entry| entry.name == NEW_NAME) {
             dir.remove(NEW_NAME).map_err(io("begin again to create"))?;
         }
         let members = members.into_iter().map(|member| (member, None)).collect();
-        let (writes, term, starts, vote) = (1, 0, 0, None);
-        let cluster = id;
-        let nonces = Vec::new();
-        let record =
-            Record { writes, database, cluster, node, vote, term, directory, starts, nonces, members };
+        let record = Record {
+            writes: 1,
+            database,
+            cluster: id,
+            version,
+            is_in_force: false,
+            node,
+            vote: None,
+            term,
+            directory,
+            starts: 0,
+            nonces: Vec::new(),
+            members,
+        };
         let block = record.encode();
         let file = dir.open(NEW_NAME, OpenOptions::CreateNew).map_err(io("create"))?;
         let written = file.write_at(&block, 0).and_then(|()| file.write_at(&block, COPY_BYTES as u64));
         written.and_then(|()| file.sync_data()).map_err(io("write"))?;
         dir.rename(NEW_NAME, TERM_FILE_NAME).map_err(io("name"))?;
         dir.sync().map_err(io("make the name durable of"))
+    }
+
+    /// Fails if there is a file in a directory.
+    pub(crate) fn check_none(dir: &Arc<dyn Dir>) -> Result<(), TermError> {
+        let path = dir.path().join(TERM_FILE_NAME);
+        let io = |action, source| TermError::Io { action, path: path.clone(), source };
+        let entries = dir.list().map_err(|source| io("list the directory of", source))?;
+        match entries.iter().any(|entry| entry.name == TERM_FILE_NAME) {
+            true => Err(io("create", io::ErrorKind::AlreadyExists.into())),
+            false => Ok(()),
+        }
     }
 
     /// Opens a node's file, and counts a start of the node, durably. `nonce` is a number that was drawn for this start.
@@ -248,7 +275,43 @@ impl TermFile {
     /// The cluster.
     pub fn cluster(&self) -> Cluster {
         let members = self.record.members.iter().map(|(number, _)| *number).collect();
-        Cluster { id: self.record.cluster, members }
+        Cluster { id: self.record.cluster, version: self.record.version, members }
+    }
+
+    /// Whether it is on record that a leader was appointed with these members.
+    pub fn is_in_force(&self) -> bool {
+        self.record.is_in_force
+    }
+
+    /// Notes that one was.
+    ///
+    /// # Errors
+    /// [`TermError::Io`], [`TermError::Unknown`].
+    pub fn note_in_force(&mut self) -> Result<(), TermError> {
+        if self.has_failed {
+            return Err(TermError::Unknown);
+        }
+        if self.record.is_in_force {
+            return Ok(());
+        }
+        self.write(Record { is_in_force: true, ..self.record.clone() }, 0)
+    }
+
+    /// Goes to the next set of members (INV-REP-10), and returns when that is durable.
+    ///
+    /// # Errors
+    /// [`TermError::Members`], [`TermError::ManyMembers`], [`TermError::NotInForce`]: nothing was written. [`TermError::Io`], [`TermError::Unknown`].
+    pub fn change_members(&mut self, members: &[u32]) -> Result<(), TermError> {
+        if self.has_failed {
+            return Err(TermError::Unknown);
+        }
+        let before = self.cluster();
+        let Cluster { version, members, .. } = before.change(members, self.record.node)?;
+        if !self.record.is_in_force {
+            return Err(TermError::NotInForce { members: before.members, version: before.version });
+        }
+        let members = members.into_iter().map(|member| (member, self.known(member))).collect();
+        self.write(Record { version, members, is_in_force: false, ..self.record.clone() }, 0)
     }
 
     /// This life of the node.
@@ -346,12 +409,12 @@ mod tests {
         let env = SimEnv::new(seed);
         env.disk().create_dir_all(Path::new("/db")).unwrap();
         env.disk().sync_dir(Path::new("/")).unwrap();
-        TermFile::create(&dir(&env), ID, &cluster(), 3, 70).unwrap();
+        TermFile::create(&dir(&env), ID, &cluster(), 3, 70, 0).unwrap();
         env
     }
 
     fn cluster() -> Cluster {
-        Cluster { id: ClusterId(0xc1), members: vec![1, 2, 3] }
+        Cluster::new(ClusterId(0xc1), [1, 2, 3])
     }
 
     fn open(env: &SimEnv) -> Result<TermFile, TermError> {
@@ -365,6 +428,8 @@ mod tests {
             writes: 0x51,
             database: ID,
             cluster: ClusterId(0xc1),
+            version: 0x81,
+            is_in_force: true,
             node: 3,
             vote: Some(2),
             term: 0x1122,
@@ -383,6 +448,7 @@ mod tests {
              c1000000000000000000000000000000\
              22110000000000000200000002000000\
              61000000000000000900000000000000\
+             81000000000000000100000000000000\
              710000000000000072000000000000000000000000000000\
              02000000000000004100000000000000\
              42000000000000004300000000000000\
@@ -440,10 +506,31 @@ mod tests {
             assert!(error.contains("belongs to node 3") && error.contains(named), "{error}");
         }
         assert!(matches!(
-            TermFile::create(&dir(&env), ID, &cluster(), 3, 70),
+            TermFile::create(&dir(&env), ID, &cluster(), 3, 70, 0),
             Err(TermError::Io { action: "create", .. })
         ));
         assert_eq!(open(&env).unwrap().life().start, 1, "nothing was written");
+    }
+
+    #[test]
+    fn members_change_one_at_a_time_and_once_they_are_in_force() {
+        let env = created(1);
+        let mut terms = open(&env).unwrap();
+        terms.remember(&[Life { node: 1, directory: 5, start: 2, nonce: 6 }]).unwrap();
+        assert!(matches!(terms.change_members(&[1, 2, 3, 4]), Err(TermError::NotInForce { version: 0, .. })));
+        terms.note_in_force().unwrap();
+        for members in [&[1, 2, 3][..], &[1, 3, 4], &[3], &[1, 2, 3, 4, 5]] {
+            let error = terms.change_members(members).unwrap_err();
+            assert!(matches!(error, TermError::ManyMembers { .. }), "{members:?}: {error}");
+        }
+        assert!(matches!(terms.change_members(&[1, 2]), Err(TermError::Members { node: 3, .. })));
+        terms.change_members(&[4, 3, 2, 1]).unwrap();
+        let mut terms = open(&env.crash(CrashKind::PowerCut, 1)).unwrap();
+        let Cluster { version, members, .. } = terms.cluster();
+        assert_eq!((version, members, terms.is_in_force()), (1, vec![1, 2, 3, 4], false));
+        terms.note_in_force().unwrap();
+        terms.change_members(&[1, 3, 4]).unwrap();
+        assert_eq!((terms.cluster().version, terms.lives().len()), (2, 1));
     }
 
     /// Whatever is damaged in one copy, what was returned for is in the other.
@@ -477,7 +564,7 @@ mod tests {
                 env.faults().crash_at(nth + env.faults().op_count());
                 let (mut is_created, mut saved) = (false, (0, None));
                 let mut run = || -> Result<(), TermError> {
-                    TermFile::create(&dir(&env), ID, &cluster(), 3, 70)?;
+                    TermFile::create(&dir(&env), ID, &cluster(), 3, 70, 0)?;
                     is_created = true;
                     let mut terms = open(&env)?;
                     for term in 1..4 {
@@ -503,7 +590,7 @@ mod tests {
                         assert_eq!((again.term(), again.vote()), found, "seed {seed}, operation {nth}");
                     }
                     Err(TermError::Io { action: "open", .. }) if !is_created => {
-                        TermFile::create(&dir(&env), ID, &cluster(), 3, 70).unwrap();
+                        TermFile::create(&dir(&env), ID, &cluster(), 3, 70, 0).unwrap();
                     }
                     Err(error) => panic!("seed {seed}, operation {nth}: {error}"),
                 }

@@ -101,8 +101,8 @@ impl Machine {
         env.disk().sync_dir(Path::new("/")).unwrap();
         env.disk().sync_dir(Path::new("/db")).unwrap();
         let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, log_dir(), ID, options()).unwrap();
-        let cluster = replication::Cluster { id: ClusterId(seed.into()), members: (1..=nodes).collect() };
-        TermFile::create(&dir(&env), ID, &cluster, number, env.random_u64()).unwrap();
+        let cluster = replication::Cluster::new(ClusterId(seed.into()), (1..=nodes).collect::<Vec<_>>());
+        TermFile::create(&dir(&env), ID, &cluster, number, env.random_u64(), 0).unwrap();
         let terms = TermFile::open(&dir(&env), ID, number, env.random_u64()).unwrap();
         Machine::with(env, Node::new(number, log, terms).unwrap())
     }

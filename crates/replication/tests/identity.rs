@@ -2,8 +2,11 @@
 
 mod trio;
 
+use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_replication::{Cluster, ClusterId, Fenced, NodeError, Replica};
+use fulgurite_replication::{
+    Cluster, ClusterId, Fenced, NodeError, Replica, SentUpTo, TERM_FILE_NAME, TermError,
+};
 use std::sync::Arc;
 use trio::{Trio, cluster, get, led, options, put, shared};
 
@@ -140,7 +143,94 @@ fn nodes_that_were_made_for_other_members_appoint_nobody() {
     replace(&mut trio, Replica::create(shared(&env), "/db", options(), &wider, 2).unwrap());
     let promises = [1, 2].map(|number| fence(&trio, number, 1, 1).unwrap());
     let error = trio.replica(1).appoint(1, &promises).unwrap_err();
-    assert!(matches!(&error, NodeError::OtherMembers { own: (1, own), .. } if own.len() == 3), "{error}");
+    assert!(
+        matches!(&error, NodeError::OtherMembers { own: (1, own), .. } if own.members.len() == 3),
+        "{error}"
+    );
     let promises = [1, 3].map(|number| fence(&trio, number, 2, 1).unwrap());
     trio.replica(1).appoint(2, &promises).unwrap();
+}
+
+/// Node 3 is lost for good: node 4 takes its place, with a copy of node 2.
+#[test]
+fn a_node_that_is_lost_is_replaced_under_another_number() {
+    let mut trio = led();
+    put(&trio.db(1), "k", "1").unwrap();
+    put(&trio.db(1), "long", &"v".repeat(300_000)).unwrap();
+    trio.replicate(1, &[2]);
+    let too_soon = Trio::new(options().into()).replica(3).node().change_members(&[1, 2, 3, 4]).unwrap_err();
+    assert!(too_soon.to_string().contains("version 0: appoint one"), "{too_soon}");
+    // Each of the others gets the new members, and nothing is in between.
+    let change = |trio: &Trio, number: u32, members: &[u32]| {
+        trio.replica(number).node().change_members(members).map(|cluster| cluster.version)
+    };
+    assert!(change(&trio, 1, &[1, 2, 4]).unwrap_err().to_string().contains("[1, 2, 3] cannot become"));
+    assert_eq!(change(&trio, 1, &[1, 2, 3, 4]).unwrap(), 1);
+    // The leader goes on with those with which it was appointed, and cannot be appointed with a node that has these.
+    put(&trio.db(1), "k", "2").unwrap();
+    trio.replicate(1, &[2]);
+    assert_eq!(get(&trio.db(2), "k").as_deref(), Some("2"));
+    trio.replica(1).reopen().unwrap();
+    let promises = [1, 2].map(|number| fence(&trio, number, 5, 1).unwrap());
+    let error = trio.replica(1).appoint(5, &promises).unwrap_err();
+    assert!(matches!(error, NodeError::OtherMembers { .. }), "{error}");
+    assert_eq!(change(&trio, 2, &[1, 2, 3, 4]).unwrap(), 1);
+    let promises = [1, 2].map(|number| fence(&trio, number, 6, 1).unwrap());
+    let error = trio.replica(1).appoint(6, &promises).unwrap_err();
+    assert!(matches!(error, NodeError::NoMajority { fenced: 2, members: 4, .. }), "{error}");
+    // A copy of one moment of the disk of node 2, which runs. Its file of terms is not for node 4.
+    let copy = trio.envs[1].crash(CrashKind::Kill, 3);
+    let five = Cluster { members: vec![1, 2, 3, 4], version: 1, ..cluster() };
+    let join = |five: &Cluster| Replica::join(shared(&copy), "/db", options(), five, 4);
+    assert!(matches!(join(&five), Err(NodeError::Term(TermError::Io { action: "create", .. }))));
+    copy.disk().open_dir("/db".as_ref()).unwrap().remove(TERM_FILE_NAME).unwrap();
+    assert!(matches!(
+        Replica::create(shared(&copy), "/db", options(), &five, 4),
+        Err(NodeError::Used { .. })
+    ));
+    let four = join(&five).unwrap();
+    trio.replicas[2] = four;
+    let fence_at = |trio: &Trio, at: usize, term| trio.replicas[at].fence(term, Some(1)).unwrap();
+    let appoint = |trio: &Trio, term| {
+        let promises = [0, 1, 2].map(|at| fence_at(trio, at, term));
+        trio.replica(1).appoint(term, &promises).unwrap();
+    };
+    let replicate = |trio: &Trio| {
+        for _ in 0..2 {
+            trio.replica(1).flush().unwrap();
+            for (at, number) in [(1, 2), (2, 4)] {
+                let mut after = SentUpTo::from(trio.replicas[at].positions().entries.last.index);
+                loop {
+                    let message = trio.replica(1).append_after(number, after).unwrap().unwrap();
+                    let appended = trio.replicas[at].append(&message).unwrap();
+                    trio.replica(1).acknowledged(&appended).unwrap();
+                    after = appended.up_to();
+                    if message.is_empty() {
+                        break;
+                    }
+                }
+            }
+        }
+        for replica in &trio.replicas {
+            while replica.database().maintain().unwrap() {}
+        }
+    };
+    appoint(&trio, 7);
+    replicate(&trio);
+    put(&trio.db(1), "k", "3").unwrap();
+    replicate(&trio);
+    // Now the lost one can go: all three have heard of a leader with four.
+    for at in [0, 1, 2] {
+        trio.replicas[at].node().change_members(&[1, 2, 4]).unwrap();
+    }
+    trio.replica(1).reopen().unwrap();
+    appoint(&trio, 8);
+    replicate(&trio);
+    put(&trio.db(1), "k", "4").unwrap();
+    replicate(&trio);
+    for replica in &trio.replicas {
+        let (db, number) = (replica.database(), replica.number());
+        assert_eq!(get(&db, "k").as_deref(), Some("4"), "node {number}");
+        assert_eq!(get(&db, "long").map(|value| value.len()), Some(300_000), "node {number}");
+    }
 }

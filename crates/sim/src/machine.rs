@@ -65,7 +65,7 @@ impl Machine {
         let db = Database::open_with(shared(&env), PATH, options(false), |_| {}).expect("a new disk");
         db.create_table(TABLE).expect("a new database");
         db.close().expect("nothing fails");
-        let cluster = Cluster { id: ClusterId(seed.into()), members: (1..=nodes).collect() };
+        let cluster = Cluster::new(ClusterId(seed.into()), (1..=nodes).collect::<Vec<_>>());
         let replica = Replica::create(shared(&env), PATH, options_of(number), &cluster, number);
         let replica = replica.expect("a new node");
         Machine::with(env, replica)

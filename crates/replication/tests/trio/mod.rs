@@ -21,7 +21,7 @@ pub struct Trio {
 
 /// The one that all are made for.
 pub fn cluster() -> Cluster {
-    Cluster { id: ClusterId(0xc1), members: vec![1, 2, 3] }
+    Cluster::new(ClusterId(0xc1), [1, 2, 3])
 }
 
 pub fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
