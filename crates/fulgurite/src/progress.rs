@@ -133,8 +133,13 @@ impl Failures {
             (Some(error), _) => {
                 let rounds = last.as_ref().map_or(0, |last| last.rounds) + 1;
                 *last = Some(MaintenanceError { what: error.to_string(), at_ms: now_ms(), rounds });
-                if rounds == 1 {
-                    tracing::error!(%error, "maintenance failed, it will be tried again");
+                match error {
+                    _ if rounds > 1 => {}
+                    // Expected of a replica: it goes on once a leader, or a quorum, is there.
+                    Error::NoQuorum { .. } | Error::NotLeader { .. } => {
+                        tracing::info!(%error, "maintenance waits, it will be tried again");
+                    }
+                    _ => tracing::error!(%error, "maintenance failed, it will be tried again"),
                 }
             }
         }

@@ -103,6 +103,11 @@ pub trait CommitLog: Send + Sync + 'static {
         true
     }
 
+    /// Whether they have, and room for chunks.
+    fn has_quorum_for_chunks(&self) -> bool {
+        true
+    }
+
     /// Waits until they have, so long at most. Returns whether they have.
     ///
     /// # Errors
@@ -227,6 +232,10 @@ impl CommitLog for Log {
     #[inline]
     fn has_quorum(&self) -> bool {
         self.stream.has_quorum()
+    }
+
+    fn has_quorum_for_chunks(&self) -> bool {
+        self.stream.has_quorum_for_chunks()
     }
 
     fn wait_quorum(&self, limit: Duration) -> Result<bool, LogError> {

@@ -118,7 +118,7 @@ pub use signal::{Signal, Sleep};
 pub use staging::{StagingId, StagingSummary, inspect_staging};
 pub use stats::LogStats;
 pub use stream::append_entries::Entry;
-pub use stream::entries::{EntryPositions, Role};
+pub use stream::entries::{EntryMatch, EntryPositions, Role};
 pub use stream::groups::TimeBounds;
 pub use stream::watermarks::Watermarks;
 pub use stream::{Admission, Numbers, Reservation};

@@ -15,7 +15,7 @@ use crate::segments::{OPENING_FILES, SegmentInfo, Segments, Stream, supply};
 use crate::sent_chunks::{ChunkPins, Received};
 use crate::shared::Shared;
 use crate::stats::{LogStats, add};
-use crate::stream::entries::{EntryPositions, FoundEntries, Role};
+use crate::stream::entries::{EntryMatch, EntryPositions, FoundEntries, Role};
 use crate::stream::groups::TimeBounds;
 use crate::stream::watermarks::Watermarks;
 use crate::stream::{Admission, CommitStream, Reservation};
@@ -230,6 +230,14 @@ impl Log {
     /// The entry of an index, if it is after the agreed one and at or before the last: those before are the same on every node.
     pub fn pending_entry(&self, index: u64) -> Option<EntryId> {
         self.stream.replicated().ok()?.pending(index)
+    }
+
+    /// What this log has in the place of an entry of another node's log.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the log is not replicated.
+    pub fn match_entry(&self, id: EntryId) -> Result<EntryMatch, LogError> {
+        Ok(self.stream.replicated()?.match_entry(id))
     }
 
     /// The last commit at or before the entry of an index, if that is at or after the agreed one; else an older commit.

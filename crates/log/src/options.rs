@@ -91,7 +91,7 @@ pub struct LogOptions {
     /// Whether the log is one of several that are replicas: each opening begins as a follower ([`Log::lead`](crate::Log::lead)). Only
     /// [`FlushScheme::Combined`] numbers entries, and every segment has to have room for the longest group of another node.
     pub replicated: bool,
-    /// So many bytes of entries, and sixteen times as many of the chunks to which they refer, may wait to be agreed; above it commits wait ([`CommitLog::wait_quorum`](crate::CommitLog::wait_quorum)).
+    /// So many bytes of entries, and sixteen times as many of the chunks that were written since agreement rose last, may wait to be agreed; above it commits wait ([`CommitLog::wait_quorum`](crate::CommitLog::wait_quorum)).
     pub unagreed_bytes_max: u64,
 }
 

@@ -19,7 +19,9 @@ use crate::error::{NodeError, TermError};
 use crate::identity::{Cluster, Life};
 use crate::message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 use crate::term_file::TermFile;
-use fulgurite_log::{ChunkRef, Entry, EntryPositions, EntryReader, Log, LogError, Role, SentChunk};
+use fulgurite_log::{
+    ChunkRef, Entry, EntryMatch, EntryPositions, EntryReader, Log, LogError, Role, SentChunk,
+};
 use fulgurite_types::EntryId;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -598,8 +600,7 @@ impl Node {
             (matched, csn) = (entry.id, entry.last_csn());
         }
         if let Some(begun) = message.begun {
-            self.check_begun(&mut state, matched, begun)?;
-            if begun.index > self.positions().last.index {
+            if !self.has_next(&mut state, matched, begun)? {
                 self.receive(begun, chunks.rest.len(), &mut chunks)?;
             } else {
                 // It is there as a whole: no more of its chunks have to come.
@@ -640,34 +641,31 @@ impl Node {
         if of == entry { count } else { 0 }
     }
 
-    /// Entries in the place of one that has begun to come are cut, as in [`Node::append_entry`].
-    fn check_begun(&self, state: &mut State, previous: EntryId, begun: EntryId) -> Result<(), NodeError> {
-        if begun.index != previous.index + 1 {
-            return Err(NodeError::Gap { node: self.number, previous: begun, last: previous });
+    /// Whether the entry that follows what both logs have is there. Another one in its place is cut, and only there: what this node has, and does
+    /// not know to be agreed, may be agreed.
+    fn has_next(&self, state: &mut State, previous: EntryId, next: EntryId) -> Result<bool, NodeError> {
+        if next.index != previous.index + 1 {
+            return Err(NodeError::Gap { node: self.number, previous: next, last: previous });
         }
-        let EntryPositions { last, agreed, .. } = self.positions();
-        if begun.index <= last.index
-            && begun.index > agreed.index
-            && self.log.pending_entry(begun.index) != Some(begun)
-        {
-            return Err(self.end(state, Some(begun.index - 1)));
+        match self.log.match_entry(next)? {
+            EntryMatch::Agreed | EntryMatch::Same => Ok(true),
+            EntryMatch::Missing => Ok(false),
+            EntryMatch::Other => Err(self.end(state, Some(next.index - 1))),
         }
-        Ok(())
     }
 
     fn check_previous(&self, previous: EntryId) -> Result<(), NodeError> {
         let EntryPositions { last, agreed, .. } = self.positions();
-        if previous.index > last.index {
-            return Err(NodeError::Gap { node: self.number, previous, last });
+        match self.log.match_entry(previous)? {
+            EntryMatch::Agreed | EntryMatch::Same => Ok(()),
+            EntryMatch::Missing => Err(NodeError::Gap { node: self.number, previous, last }),
+            EntryMatch::Other => {
+                Err(NodeError::Differs { node: self.number, previous, begin_after: agreed.index })
+            }
         }
-        if previous.index > agreed.index && self.log.pending_entry(previous.index) != Some(previous) {
-            return Err(NodeError::Differs { node: self.number, previous, begin_after: agreed.index });
-        }
-        Ok(())
     }
 
-    /// Appends an entry, unless it is there. Entries in its place are cut only because of an entry that follows what both logs have: what this
-    /// node has, and does not know to be agreed, may be agreed.
+    /// Appends an entry with its chunks, unless it is there.
     fn append_entry(
         &self,
         state: &mut State,
@@ -675,10 +673,10 @@ impl Node {
         entry: &Entry,
         chunks: &mut Chunks<'_>,
     ) -> Result<(), NodeError> {
-        self.check_begun(state, previous, entry.id)?;
+        let has_entry = self.has_next(state, previous, entry.id)?;
         let count: u64 = entry.chunks.iter().map(|frame| u64::from(frame.count)).sum();
         let coming = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(chunks.nth as usize);
-        if entry.id.index > self.positions().last.index {
+        if !has_entry {
             let (first, next) = (entry.first_csn, self.log.reserved_csn().next());
             if first != next {
                 return Err(NodeError::OtherHistory { node: self.number, entry: entry.id, first, next });

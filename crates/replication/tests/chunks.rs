@@ -306,6 +306,13 @@ fn chunks_stop_at_a_limit_without_a_quorum() {
     let written = trio.db(1).log_stats().chunk_bytes - before;
     assert!(written < 11 * 200_000, "{written} bytes, also of what was refused");
     trio.replicate(1, &[2]);
+    // Transactions that are given up beside one commit that waits.
+    put(&trio.db(1), "k", "short").unwrap();
+    let given_up = || trio.db(1).begin().put(&table, "k", long(1, 200_000));
+    let count = (0..100).find(|_| given_up().is_err()).unwrap();
+    assert!((7..=10).contains(&count), "{count} transactions");
+    trio.replicate(1, &[2]);
+    given_up().unwrap();
     put(&trio.db(1), "k", &long(1, 200_000)).unwrap();
     trio.replicate(1, &[2]);
     // Where another node commits nothing is written ahead.

@@ -109,7 +109,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// Fails before anything is written ahead for a commit that could not be made now: chunks take space until their transaction ends.
     pub fn check_may_write_ahead(&self) -> Result<()> {
         self.check_leads()?;
-        if self.log.has_quorum() { Ok(()) } else { self.wait_for_quorum(true) }
+        if self.log.has_quorum_for_chunks() { Ok(()) } else { self.wait_for_quorum(true) }
     }
 
     /// This node leads: the others are these.

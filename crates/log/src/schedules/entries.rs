@@ -12,7 +12,7 @@ use shuttle::thread;
 
 use super::explore;
 use super::world::{World, below, one_of, options};
-use crate::{Durability, Entry, FlushScheme, Log, LogError, LogOptions};
+use crate::{Durability, Entry, EntryMatch, FlushScheme, Log, LogError, LogOptions};
 
 fn replicated() -> LogOptions {
     LogOptions {
@@ -142,4 +142,37 @@ fn agree_beside_a_close() {
 #[test]
 fn a_close_does_not_wait_for_agreement() {
     explore(2_000, agree_beside_a_close);
+}
+
+/// A follower compares its entries with those of a leader that come again, while it hears that they are agreed.
+fn compare_beside_agreement() {
+    let world = World::new(replicated());
+    world.log.lead(1).expect("it is new");
+    for _ in 0..3 {
+        world.append(20, Durability::Sync).expect("it leads");
+        world.log.flush_entries().expect("nothing fails");
+    }
+    let ids: Vec<EntryId> = all_entries(&world.log).iter().map(|entry| entry.id).collect();
+    let agrees = {
+        let (world, ids) = (Arc::clone(&world), ids.clone());
+        thread::spawn(move || {
+            for id in ids {
+                world.log.raise_agreed(id).expect("it is replicated");
+            }
+        })
+    };
+    for id in &ids {
+        let found = world.log.match_entry(*id).expect("it is replicated");
+        assert!(matches!(found, EntryMatch::Same | EntryMatch::Agreed), "{found:?} of entry {id}");
+    }
+    agrees.join().expect("no panic");
+    assert_eq!(world.log.match_entry(ids[2]).expect("it is replicated"), EntryMatch::Agreed);
+    let next = EntryId { term: 1, index: ids.len() as u64 + 1 };
+    assert_eq!(world.log.match_entry(next).expect("it is replicated"), EntryMatch::Missing);
+    world.log.close().expect("nothing fails");
+}
+
+#[test]
+fn agreement_makes_no_entry_another_one() {
+    explore(2_000, compare_beside_agreement);
 }

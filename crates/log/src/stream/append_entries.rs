@@ -9,6 +9,7 @@ use crate::sent_chunks::FrameChunks;
 use fulgurite_types::sync::yield_now;
 use fulgurite_types::{Csn, EntryId, Lsn};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// How often a committer that waits for a quorum looks.
@@ -184,6 +185,7 @@ impl CommitStream {
     pub fn raise_agreed(&self, id: EntryId) -> Result<bool, LogError> {
         let entries = self.replicated()?;
         let Some((before, after)) = entries.raise_agreed(id) else { return Ok(false) };
+        entries.set_chunk_bytes_at_agreed(self.shared.stats.chunk_bytes.load(Relaxed));
         self.shared.agreement.wake_range(before.csn, after.csn);
         self.announce_stable(entries);
         self.tell_positions(entries);
@@ -264,16 +266,26 @@ impl CommitStream {
         let bytes_max = self.shared.options.unagreed_bytes_max;
         let has_room = |entries: &Entries| {
             entries.unagreed_bytes() <= bytes_max
-                && entries.unagreed_chunk_bytes() <= UNAGREED_CHUNKS * bytes_max
+                && entries.unagreed_chunk_bytes() <= UNAGREED_CHUNKS.saturating_mul(bytes_max)
         };
         self.entries.as_ref().is_none_or(has_room)
+    }
+
+    /// Whether there is, and room for chunks: no checkpoint frees those that were written since agreement rose last, while a commit waits to be
+    /// agreed, also those of transactions that were given up.
+    pub fn has_quorum_for_chunks(&self) -> bool {
+        let Some(entries) = &self.entries else { return true };
+        let written = self.shared.stats.chunk_bytes.load(Relaxed);
+        let since = written.saturating_sub(entries.chunk_bytes_at_agreed());
+        let bytes_max = UNAGREED_CHUNKS.saturating_mul(self.shared.options.unagreed_bytes_max);
+        self.has_quorum() && (since <= bytes_max || self.reserved_csn() <= entries.agreed_csn())
     }
 
     /// Waits for that, so long at most; returns whether there is.
     pub fn wait_quorum(&self, limit: Duration) -> Result<bool, LogError> {
         let clock = self.shared.env.clock();
         let begin_ns = clock.monotonic_ns();
-        while !self.has_quorum() {
+        while !self.has_quorum_for_chunks() {
             self.shared.check_usable()?;
             if self.entries.as_ref().is_some_and(|entries| !entries.leads()) {
                 return Err(LogError::NotLeader);

@@ -34,6 +34,19 @@ pub enum Role {
     Deposed,
 }
 
+/// What a log has in the place of an entry of another node's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryMatch {
+    /// That entry: it is agreed here, so it is the same everywhere.
+    Agreed,
+    /// That entry, not agreed yet.
+    Same,
+    /// Another one, which is not agreed.
+    Other,
+    /// Nothing: the log ends before.
+    Missing,
+}
+
 /// How far the entries of a replicated log have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryPositions {
@@ -89,6 +102,8 @@ pub(crate) struct Entries {
     /// Bytes of the chunks to which such entries refer, by commit.
     chunks: Mutex<BTreeMap<Csn, u64>>,
     unagreed_chunk_bytes: AtomicU64,
+    /// Bytes of chunks that this opening had written when `agreed` rose last.
+    chunk_bytes_at_agreed: AtomicU64,
     leads: AtomicBool,
     /// The end of the last group that is stamped: up to here a shipper reads.
     stamped: AtomicU64,
@@ -107,6 +122,7 @@ impl Entries {
             unagreed_bytes: AtomicU64::new(0),
             chunks: Mutex::default(),
             unagreed_chunk_bytes: AtomicU64::new(0),
+            chunk_bytes_at_agreed: AtomicU64::new(0),
             leads: AtomicBool::new(false),
             stamped: AtomicU64::new(tip.lsn.0),
             observer: RwLock::new(None),
@@ -249,6 +265,17 @@ impl Entries {
         Some(state.pending.get(nth)?.id)
     }
 
+    /// What this log has in the place of an entry. Under one lock: agreement may rise meanwhile.
+    pub fn match_entry(&self, id: EntryId) -> EntryMatch {
+        let state = self.state.lock();
+        let Some(nth) = id.index.checked_sub(state.agreed.index + 1) else { return EntryMatch::Agreed };
+        match usize::try_from(nth).ok().and_then(|nth| state.pending.get(nth)) {
+            Some(found) if found.id == id => EntryMatch::Same,
+            Some(_) => EntryMatch::Other,
+            None => EntryMatch::Missing,
+        }
+    }
+
     /// The last commit at or before an entry that is not before the agreed one; for others none.
     pub fn csn_at(&self, index: u64) -> Csn {
         let state = self.state.lock();
@@ -318,6 +345,16 @@ impl Entries {
 
     pub fn unagreed_chunk_bytes(&self) -> u64 {
         self.unagreed_chunk_bytes.load(SeqCst)
+    }
+
+    /// Agreement has risen when so many bytes of chunks were written.
+    pub fn set_chunk_bytes_at_agreed(&self, bytes: u64) {
+        self.chunk_bytes_at_agreed.store(bytes, SeqCst);
+    }
+
+    /// How many bytes of chunks were written when agreement rose last.
+    pub fn chunk_bytes_at_agreed(&self) -> u64 {
+        self.chunk_bytes_at_agreed.load(SeqCst)
     }
 
     pub fn agreed(&self) -> Agreed {
