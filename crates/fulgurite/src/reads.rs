@@ -106,6 +106,9 @@ impl<L: CommitLog> Reads<L> {
         self.end_old();
         let horizon = self.pipeline.horizon();
         let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
+        // A replica removes what has expired at the time of a commit that all have: on another node, or on this one once it follows, the time
+        // stands at the newest commit, and this node's clock may be ahead of it.
+        let confirmed_ms = confirmed_ms.min(self.pipeline.agreed_time_ms());
         let confirmed_ms = self.deadlines.lock(self.pipeline.read_csn()).before(confirmed_ms, Csn::ZERO);
         self.pruned_at.fetch_max(self.pipeline.read_csn().0, Ordering::SeqCst);
         let (snapshots, now_ms_min) = self.snapshots.open();

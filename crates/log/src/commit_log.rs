@@ -108,6 +108,11 @@ pub trait CommitLog: Send + Sync + 'static {
         true
     }
 
+    /// In a replicated log: when the newest commit that is known to be agreed happened, in milliseconds since 1970, or an earlier time.
+    fn agreed_time_ms(&self) -> Option<u64> {
+        None
+    }
+
     /// Waits until they have, so long at most. Returns whether they have.
     ///
     /// # Errors
@@ -236,6 +241,10 @@ impl CommitLog for Log {
 
     fn has_quorum_for_chunks(&self) -> bool {
         self.stream.has_quorum_for_chunks()
+    }
+
+    fn agreed_time_ms(&self) -> Option<u64> {
+        self.stream.agreed_time_ms()
     }
 
     fn wait_quorum(&self, limit: Duration) -> Result<bool, LogError> {

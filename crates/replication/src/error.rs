@@ -8,6 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// An error of a node's file of terms.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ pub enum TermError {
         /// Those that were named.
         to: Vec<u32>,
     },
-    /// The members would change before this node has heard of a leader that was appointed with the ones that it has.
+    /// The members would change before this node has heard that an entry was agreed of a leader that was appointed with the ones that it has.
     NotInForce {
         /// These.
         members: Vec<u32>,
@@ -116,8 +117,8 @@ impl fmt::Display for TermError {
             ),
             TermError::NotInForce { members, version } => write!(
                 f,
-                "this node has heard of no leader that was appointed with the members {members:?}, version {version}: appoint one, and have it \
-                 send something, before they change again"
+                "this node has not heard that an entry was agreed with the members {members:?}, version {version}: appoint a leader with them, and \
+                 have it send what is agreed, before they change again"
             ),
             TermError::Unknown => {
                 write!(f, "an earlier save failed, so the term on disk is not known; open the file again")
@@ -204,9 +205,9 @@ pub enum NodeError {
     /// The nodes have different members. Nothing is appointed: which nodes are a majority is not known.
     OtherMembers {
         /// The node, and its cluster.
-        own: (u32, Box<Cluster>),
+        own: (u32, Arc<Cluster>),
         /// The other one.
-        other: (u32, Box<Cluster>),
+        other: (u32, Arc<Cluster>),
     },
     /// A message for another node, or of one that is no member, came to this one.
     Misdirected {

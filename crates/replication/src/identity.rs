@@ -1,20 +1,21 @@
 //! Which cluster, which node, and which life of it a message is from. Without that, a node whose directory is an older copy, or two directories with one
 //! number, would vote and acknowledge twice.
 //!
-//! - **INV-REP-9**: a node takes and counts nothing of another node's life before it durably remembers that life, and nothing of a life before the
-//!   newest that it remembers, or of another directory. A node that hears of a later life of itself, or of another directory with its number, says
-//!   nothing any more.
+//! - **INV-REP-9**: a node takes and counts nothing of another node's life before it durably remembers that life, and nothing of one to which the newest that
+//!   it remembers did not lead: an earlier one, one of a copy, or of another directory. A node that hears of such a life of itself says nothing any more, also
+//!   after it is started again.
 //!
 //! That finds an older copy of a directory once the node was started again after the copy was made, and the other side has heard of that start: also
 //! after the copy was started more often, for a node keeps the nonces of its last [`STARTS_KEPT`] starts, and compares them with what others remember. It
 //! cannot find other copies: one that nobody has heard of is a node that was away.
 //!
 //! - **INV-REP-10**: a leader is appointed by a majority of members with nodes that all have this set of members, at this version; and a node goes from one
-//!   set to the next, which has one member more or less, once it has heard that a leader was appointed with the first (the single-server changes of Ongaro,
-//!   2014, section 4.1, by an operator, node by node). Majorities of two sets that follow each other have a node in common, which has one of them: so once
-//!   a leader was appointed with a set, none is with those before it, and it has all that was agreed.
+//!   set to the next, which has one member more or less, once it has heard that an entry was agreed of a leader that was appointed with the first, in that leader's
+//!   own term (the single-server changes of Ongaro, 2014, section 4.1, by an operator, node by node). Majorities of two sets that follow each other have a node
+//!   in common: so once that entry is agreed, no leader of a set before gets one agreed, and all leaders of the next have it, with all before.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::TermError;
 
@@ -53,8 +54,8 @@ impl Cluster {
 
     /// With one member more, or one less.
     pub(crate) fn change(&self, members: &[u32], node: u32) -> Result<Cluster, TermError> {
-        let after = Cluster { version: self.version + 1, members: members.to_vec(), ..self.clone() };
-        let after = after.checked(node)?;
+        let version = self.version.saturating_add(1);
+        let after = Cluster { version, members: members.to_vec(), ..self.clone() }.checked(node)?;
         let differs = |a: &[u32], b: &[u32]| a.iter().filter(|member| !b.contains(member)).count();
         if differs(&after.members, &self.members) + differs(&self.members, &after.members) != 1 {
             return Err(TermError::ManyMembers { from: self.members.clone(), to: after.members });
@@ -88,18 +89,26 @@ pub struct Life {
 }
 
 impl Life {
-    /// Whether it is this life that is remembered, or a later one, as far as its number tells.
-    pub(crate) fn follows(&self, remembered: &Life) -> bool {
-        self.directory == remembered.directory
-            && (self.start > remembered.start
-                || (self.start == remembered.start && self.nonce == remembered.nonce))
-    }
-
     /// Whether the one that is remembered is this life or one before it. `nonces`: those of the last starts, this one's last.
     pub(crate) fn continues(&self, nonces: &[u64], remembered: &Life) -> bool {
         let Some(before) = self.start.checked_sub(remembered.start) else { return false };
         let nonce = usize::try_from(before).ok().and_then(|before| nonces.iter().rev().nth(before));
         self.directory == remembered.directory && nonce.is_none_or(|nonce| *nonce == remembered.nonce)
+    }
+}
+
+/// A life, and what proves which ones came before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lived {
+    /// The life.
+    pub life: Life,
+    /// The nonces of the last starts of its directory, this one's last.
+    pub nonces: Arc<[u64]>,
+}
+
+impl Lived {
+    pub(crate) fn continues(&self, remembered: &Life) -> bool {
+        self.life.continues(&self.nonces, remembered)
     }
 }
 
@@ -118,14 +127,12 @@ mod tests {
     fn lives_are_compared_by_directory_start_and_nonce() {
         let life = Life { node: 2, directory: 7, start: 30, nonce: 9 };
         let nonces = [7, 8, 9];
-        let is_fine = |own: Life, known: Life| (own.follows(&known), own.continues(&nonces, &known));
-        assert_eq!(is_fine(life, life), (true, true));
-        assert_eq!(is_fine(life, Life { start: 29, nonce: 8, ..life }), (true, true));
-        assert_eq!(is_fine(life, Life { start: 28, nonce: 8, ..life }), (true, false), "of a copy");
-        assert_eq!(is_fine(life, Life { start: 27, nonce: 1, ..life }), (true, true), "not kept");
-        assert_eq!(is_fine(life, Life { nonce: 8, ..life }), (false, false));
-        assert_eq!(is_fine(life, Life { start: 31, ..life }), (false, false));
-        assert_eq!(is_fine(life, Life { directory: 8, start: 2, ..life }), (false, false));
+        let is_fine = |known: Life| life.continues(&nonces, &known);
+        assert!(is_fine(life) && is_fine(Life { start: 29, nonce: 8, ..life }));
+        assert!(!is_fine(Life { start: 28, nonce: 8, ..life }), "of a copy");
+        assert!(is_fine(Life { start: 27, nonce: 1, ..life }), "not kept");
+        assert!(!is_fine(Life { nonce: 8, ..life }) && !is_fine(Life { start: 31, ..life }));
+        assert!(!is_fine(Life { directory: 8, start: 2, ..life }));
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod replica;
 mod term_file;
 
 pub use error::{NodeError, TermError};
-pub use identity::{Cluster, ClusterId, Life, MEMBERS_MAX};
+pub use identity::{Cluster, ClusterId, Life, Lived, MEMBERS_MAX};
 pub use message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 pub use node::Node;
 pub use replica::{Replica, ReplicaOptions, ReplicaPositions};

@@ -1,17 +1,20 @@
 //! What nodes say to each other. No encoding: that is the network's.
 
-use crate::identity::{Cluster, ClusterId, Life};
+use crate::identity::{Cluster, ClusterId, Life, Lived};
 use fulgurite_log::{Entry, LogError, SentChunk};
 use fulgurite_types::limits::LISTS_ORDINAL_MIN;
 use fulgurite_types::{Csn, EntryId};
+use std::sync::Arc;
 
-/// From whom a message is, and to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// From whom a message is, and to whom. Whatever carries messages makes sure that they arrive as they were sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The cluster.
     pub cluster: ClusterId,
     /// The life of the node that sends it.
     pub from: Life,
+    /// The nonces of its last starts, this one's last.
+    pub nonces: Arc<[u64]>,
     /// The number of the node that gets it.
     pub to: u32,
     /// The newest life of that node that the sender remembers.
@@ -22,11 +25,11 @@ pub struct Envelope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fenced {
     /// Its cluster, with the members that it has.
-    pub cluster: Cluster,
+    pub cluster: Arc<Cluster>,
     /// The node.
     pub life: Life,
     /// The nonces of its last starts, this one's last.
-    pub nonces: Vec<u64>,
+    pub nonces: Arc<[u64]>,
     /// The term that it noted.
     pub term: u64,
     /// The only node that may lead in this term, as far as this one is concerned; `None`: no node.
@@ -58,10 +61,10 @@ pub struct Append {
     pub agreed: EntryId,
     /// The newest round of questions whether the leader's term still holds.
     pub round: u64,
-    /// The newest lives of other nodes that the leader remembers.
-    pub lives: Vec<Life>,
-    /// The version of the members with which the leader was appointed.
-    pub members_version: u64,
+    /// The newest lives of other nodes from which the leader has heard.
+    pub lives: Vec<Lived>,
+    /// The cluster, with the members with which the leader was appointed.
+    pub cluster: Arc<Cluster>,
 }
 
 /// How far a follower has been sent the log, or has it: all entries up to an index, and some chunks of the next one.
@@ -129,7 +132,7 @@ impl Appended {
 }
 
 /// A follower's acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// The follower, and the leader.
     pub envelope: Envelope,

@@ -16,7 +16,7 @@
 //!   the leader's: after that it may have entries of an older leader.
 
 use crate::error::{NodeError, TermError};
-use crate::identity::{Cluster, Life};
+use crate::identity::{Cluster, Life, Lived};
 use crate::message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 use crate::term_file::TermFile;
 use fulgurite_log::{
@@ -54,6 +54,8 @@ struct State {
     must_reopen: Option<Option<u64>>,
     /// A later life of this node, or one of another directory, of which another node has heard.
     is_old: Option<(Life, u32)>,
+    /// The lives of others from which it has heard since it was started.
+    lived: BTreeMap<u32, Lived>,
     /// Whether its log was opened again, with another node.
     is_retired: bool,
 }
@@ -69,8 +71,8 @@ struct NextEntry {
 #[derive(Debug)]
 struct Leading {
     term: u64,
-    /// That of the members with which it was appointed.
-    members_version: u64,
+    /// With the members with which it was appointed.
+    cluster: Arc<Cluster>,
     /// The index up to which the log of each other node is this one's.
     matched: BTreeMap<u32, u64>,
     /// The last agreed entry of its term.
@@ -91,6 +93,7 @@ impl Node {
         if log.role().is_none() {
             return Err(LogError::Usage("the log of a node has to be a replicated one".into()).into());
         }
+        let is_old = terms.condemned();
         let node = Node {
             number,
             log,
@@ -101,7 +104,8 @@ impl Node {
                 leading: None,
                 nominee_in: None,
                 must_reopen: None,
-                is_old: None,
+                is_old,
+                lived: BTreeMap::new(),
                 is_retired: false,
             }),
         };
@@ -166,8 +170,8 @@ impl Node {
             Err(error) => return Err(error.into()),
         }
         let terms = &state.terms;
-        let (cluster, life, lives) = (terms.cluster(), terms.life(), terms.lives());
-        let nonces = terms.nonces().to_vec();
+        let (cluster, nonces) = (Arc::clone(terms.cluster()), Arc::clone(terms.nonces()));
+        let (life, lives) = (terms.life(), terms.lives());
         Ok(Fenced { cluster, life, nonces, term, nominee, last: self.positions().last, lives })
     }
 
@@ -194,21 +198,21 @@ impl Node {
     // Who says what.
 
     /// The cluster, with the members that this node has.
-    pub fn cluster(&self) -> Cluster {
-        self.state.lock().terms.cluster()
+    pub fn cluster(&self) -> Arc<Cluster> {
+        Arc::clone(self.state.lock().terms.cluster())
     }
 
     /// Adds or removes one member, for the next appointment: a node that leads goes on with those with which it was appointed. The operator does
-    /// so on each of the members that stay, and appoints a leader, before the next change (INV-REP-10). A new node is made for the new members
+    /// so on each of the members that stay, appoints a leader, and waits until that has an entry agreed, before the next change (INV-REP-10). A new node is made for the new members
     /// ([`Replica::join`](crate::Replica::join)); one that is removed is stopped.
     ///
     /// # Errors
     /// [`NodeError::Term`] with [`TermError::Members`], [`TermError::ManyMembers`], or [`TermError::NotInForce`]: nothing was changed.
-    pub fn change_members(&self, members: &[u32]) -> Result<Cluster, NodeError> {
+    pub fn change_members(&self, members: &[u32]) -> Result<Arc<Cluster>, NodeError> {
         let mut state = self.state.lock();
         self.check_usable(&state)?;
         state.terms.change_members(members)?;
-        Ok(state.terms.cluster())
+        Ok(Arc::clone(state.terms.cluster()))
     }
 
     /// This life of the node.
@@ -228,74 +232,77 @@ impl Node {
 
     fn envelope_in(&self, state: &State, to: u32) -> Envelope {
         let terms = &state.terms;
-        Envelope { cluster: terms.cluster().id, from: terms.life(), to, known: terms.known(to) }
+        let (cluster, from, nonces) = (terms.cluster().id, terms.life(), Arc::clone(terms.nonces()));
+        Envelope { cluster, from, nonces, to, known: terms.known(to) }
     }
 
-    /// Checks from whom a message is, and to whom.
+    /// Checks from whom a message is, and to whom; first who sends it, for its word counts for nothing else.
     fn check_envelope(&self, state: &mut State, envelope: &Envelope) -> Result<(), NodeError> {
-        let Envelope { cluster, from, to, known } = *envelope;
-        let own = state.terms.cluster();
-        if cluster != own.id {
-            return Err(NodeError::OtherCluster { own: (self.number, own.id), other: (from.node, cluster) });
+        let Envelope { cluster, from, ref nonces, to, known } = *envelope;
+        let own = state.terms.cluster().id;
+        if cluster != own {
+            return Err(NodeError::OtherCluster { own: (self.number, own), other: (from.node, cluster) });
         }
-        let is_of_members = from.node != self.number && own.members.contains(&from.node);
-        if to != self.number || !is_of_members {
+        let leading = state.leading.as_ref();
+        let is_of_members = state.terms.has_member(from.node)
+            || leading.is_some_and(|leading| leading.matched.contains_key(&from.node));
+        if to != self.number || from.node == self.number || !is_of_members {
             return Err(NodeError::Misdirected { node: self.number, sent: (from.node, to) });
         }
-        if let Some(known) = known {
-            self.check_own_life(state, known, from.node)?;
+        if let Some(known) = state.terms.known(from.node)
+            && !from.continues(nonces, &known)
+        {
+            return Err(NodeError::PastLife { node: self.number, life: from, known });
         }
-        match state.terms.known(from.node) {
-            Some(known) if !from.follows(&known) => {
-                Err(NodeError::PastLife { node: self.number, life: from, known })
-            }
-            _ => Ok(()),
+        match known {
+            Some(known) => self.check_own_life(state, known, from.node),
+            None => Ok(()),
         }
     }
 
-    /// Remembers the life of a node from which a message came, and those of which it has heard.
-    fn remember(&self, state: &mut State, from: Life, heard: &[Life]) -> Result<(), NodeError> {
-        let is_news = |life: &&Life| {
-            let known = state.terms.known(life.node);
-            life.node != self.number
-                && life.node != from.node
-                && known.is_none_or(|known| life.follows(&known))
+    /// Remembers the life of a node from which a message came, and those from which that node has heard (INV-REP-9).
+    fn remember(&self, state: &mut State, envelope: &Envelope, heard: &[Lived]) -> Result<(), NodeError> {
+        let from = Lived { life: envelope.from, nonces: Arc::clone(&envelope.nonces) };
+        let is_news = |lived: &&Lived| {
+            let Life { node, .. } = lived.life;
+            let known = state.terms.known(node);
+            node != self.number && node != from.life.node && known.is_none_or(|known| lived.continues(&known))
         };
-        let lives: Vec<Life> = heard.iter().filter(is_news).copied().chain([from]).collect();
-        Ok(state.terms.remember(&lives)?)
+        let news: Vec<Lived> = heard.iter().filter(is_news).chain([&from]).cloned().collect();
+        let lives: Vec<Life> = news.iter().map(|lived| lived.life).collect();
+        state.terms.remember(&lives)?;
+        state.lived.extend(news.into_iter().map(|lived| (lived.life.node, lived)));
+        Ok(())
     }
 
-    /// Fails, from now on, if another node knows of a later life of this one.
+    /// Fails, from now on, if another node knows of a life of this one to which its own did not lead.
     fn check_own_life(&self, state: &mut State, known: Life, by: u32) -> Result<(), NodeError> {
         let own = state.terms.life();
         if own.continues(state.terms.nonces(), &known) {
             return Ok(());
         }
+        (state.leading, state.nominee_in, state.is_old) = (None, None, Some((known, by)));
         self.log.fence()?;
-        (state.leading, state.nominee_in) = (None, None);
-        state.is_old = Some((known, by));
+        state.terms.condemn(known, by)?;
         Err(NodeError::OldDirectory { own, known, by })
     }
 
     /// Checks the promises that others gave for an appointment, and remembers their lives (INV-REP-9).
     fn check_promises(&self, state: &mut State, promises: &[&Fenced]) -> Result<(), NodeError> {
-        let own = state.terms.cluster();
+        let own = Arc::clone(state.terms.cluster());
         for Fenced { cluster, life, .. } in promises {
             if cluster.id != own.id {
                 let (own, other) = ((self.number, own.id), (life.node, cluster.id));
                 return Err(NodeError::OtherCluster { own, other });
             }
             if *cluster != own {
-                let (own, other) = ((self.number, own.into()), (life.node, cluster.clone().into()));
+                let (own, other) = ((self.number, own), (life.node, Arc::clone(cluster)));
                 return Err(NodeError::OtherMembers { own, other });
             }
         }
         let known = promises.iter().flat_map(|by| by.lives.iter().map(|known| (*known, by.life.node)));
-        for (known, by) in known.clone().filter(|(known, _)| known.node == self.number) {
-            self.check_own_life(state, known, by)?;
-        }
         let others = promises.iter().filter(|promise| promise.life.node != self.number);
-        for Fenced { life, nonces, .. } in others {
+        for Fenced { life, nonces, .. } in others.clone() {
             let own = state.terms.known(life.node).map(|known| (known, self.number));
             let heard = known.clone().filter(|(known, _)| known.node == life.node);
             let later = heard.chain(own).find(|(known, _)| !life.continues(nonces, known));
@@ -303,16 +310,25 @@ impl Node {
                 return Err(NodeError::PastLife { node, life: *life, known });
             }
         }
-        let lives: Vec<Life> = promises.iter().map(|promise| promise.life).collect();
-        Ok(state.terms.remember(&lives)?)
+        for (known, by) in known.filter(|(known, _)| known.node == self.number) {
+            self.check_own_life(state, known, by)?;
+        }
+        let lives: Vec<Life> = others.clone().map(|promise| promise.life).collect();
+        state.terms.remember(&lives)?;
+        let lived = others.map(|promise| {
+            let (life, nonces) = (promise.life, Arc::clone(&promise.nonces));
+            (life.node, Lived { life, nonces })
+        });
+        state.lived.extend(lived);
+        Ok(())
     }
 
     /// Begins to lead in a term in which this node was fenced as the nominee, in this life, and a majority of the cluster's members with it.
     ///
     /// # Errors
     /// [`NodeError::StaleTerm`] if this node noted another term, or was started since; [`NodeError::OtherCluster`], [`NodeError::OtherMembers`],
-    /// [`NodeError::PastLife`], [`NodeError::NoMajority`], [`NodeError::Behind`] if the others do not allow it: fence more, or another nominee. Nothing
-    /// was changed. [`NodeError::OldDirectory`], [`NodeError::Term`], [`NodeError::Log`].
+    /// [`NodeError::PastLife`], [`NodeError::NoMajority`], [`NodeError::Behind`] if the others do not allow it: fence more, or another nominee.
+    /// [`NodeError::OldDirectory`], [`NodeError::Term`], [`NodeError::Log`].
     pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
         let mut state = self.state.lock();
         self.check_usable(&state)?;
@@ -320,8 +336,13 @@ impl Node {
         if state.nominee_in != Some(term) {
             return Err(NodeError::StaleTerm { node: self.number, term, noted });
         }
-        let set: BTreeSet<u32> = state.terms.cluster().members.into_iter().collect();
-        let counts = |fenced: &&Fenced| fenced.term == term && fenced.nominee == Some(self.number);
+        let cluster = Arc::clone(state.terms.cluster());
+        let set: BTreeSet<u32> = cluster.members.iter().copied().collect();
+        let own = state.terms.life();
+        let counts = |fenced: &&Fenced| {
+            let is_of_this_life = fenced.life.node != self.number || fenced.life == own;
+            fenced.term == term && fenced.nominee == Some(self.number) && is_of_this_life
+        };
         let promises: Vec<&Fenced> = fenced.iter().filter(counts).collect();
         self.check_promises(&mut state, &promises)?;
         let promised: BTreeSet<u32> = promises.iter().map(|fenced| fenced.life.node).collect();
@@ -333,15 +354,13 @@ impl Node {
         if let Some(ahead) = promises.iter().find(|fenced| fenced.last > last) {
             return Err(NodeError::Behind { last, ahead: (ahead.life.node, ahead.last) });
         }
-        state.terms.note_in_force()?;
         state.nominee_in = None;
         self.log.lead(term)?;
         let matched =
             set.into_iter().filter(|member| *member != self.number).map(|member| (member, 0)).collect();
-        let members_version = state.terms.cluster().version;
         state.leading = Some(Leading {
             term,
-            members_version,
+            cluster,
             matched,
             agreed: EntryId::default(),
             round: 0,
@@ -356,7 +375,10 @@ impl Node {
     /// then nothing was changed.
     pub fn retire(&self) -> Option<Option<u64>> {
         let mut state = self.state.lock();
-        let led = || (self.log.role() != Some(Role::Follower)).then_some(None);
+        let led = || {
+            let is_over = self.log.role() != Some(Role::Follower) || state.terms.has_failed();
+            is_over.then_some(None)
+        };
         let up_to = state.must_reopen.or_else(led).filter(|_| !state.is_retired)?;
         state.is_retired = true;
         (state.leading, state.nominee_in) = (None, None);
@@ -385,10 +407,11 @@ impl Node {
         let SentUpTo { index: after, chunks: chunks_before } = after.into();
         let mut state = self.state.lock();
         let Some(leading) = &mut state.leading else { return Ok(None) };
-        let Leading { term, members_version, agreed, round, .. } = *leading;
+        let Leading { term, agreed, round, .. } = *leading;
+        let cluster = Arc::clone(&leading.cluster);
         // Asked from here on: a read that begins later waits for the next round.
         leading.is_asked = true;
-        let (envelope, lives) = (self.envelope_in(&state, to), state.terms.lives());
+        let (envelope, lives) = (self.envelope_in(&state, to), state.lived.values().cloned().collect());
         drop(state);
         // A follower that has nearly all gets what follows in memory. For one that is behind, the entry before is read from the log, too.
         let known = match after {
@@ -416,7 +439,7 @@ impl Node {
             agreed,
             round,
             lives,
-            members_version,
+            cluster,
         };
         self.fill(&mut append, &mut reader)?;
         Ok(Some(append))
@@ -485,7 +508,12 @@ impl Node {
             return Ok(false);
         }
         self.check_envelope(&mut state, &appended.envelope)?;
-        self.remember(&mut state, appended.envelope.from, &[])?;
+        if let Err(error) = self.remember(&mut state, &appended.envelope, &[]) {
+            // It would count nothing any more.
+            state.leading = None;
+            self.log.fence()?;
+            return Err(error);
+        }
         let Some(leading) = state.leading.as_mut().filter(|leading| leading.term == appended.term) else {
             return Ok(false);
         };
@@ -516,6 +544,8 @@ impl Node {
             return Ok(false);
         }
         leading.agreed = leading.agreed.max(id);
+        let cluster = Arc::clone(&leading.cluster);
+        state.terms.note_in_force(&cluster)?;
         drop(state);
         // Others may still get it: then it is read again.
         self.begun.lock().take_if(|begun| begun.entry.id.index <= id.index);
@@ -573,7 +603,7 @@ impl Node {
         let mut state = self.state.lock();
         self.check_usable(&state)?;
         self.check_envelope(&mut state, &message.envelope)?;
-        self.remember(&mut state, message.envelope.from, &message.lives)?;
+        self.remember(&mut state, &message.envelope, &message.lives)?;
         let leader = message.envelope.from.node;
         let (term, noted) = (message.term, state.terms.term());
         if term < noted {
@@ -585,8 +615,8 @@ impl Node {
         if term > noted {
             self.note(&mut state, term, Some(leader))?;
         }
-        if message.members_version == state.terms.cluster().version {
-            state.terms.note_in_force()?;
+        if message.agreed.index > 0 && message.agreed.term == term {
+            state.terms.note_in_force(&message.cluster)?;
         }
         if self.log.role() != Some(Role::Follower) {
             return Err(self.end(&mut state, None));

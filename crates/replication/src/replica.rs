@@ -224,7 +224,8 @@ impl Replica {
     pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
         let open = self.open_now();
         open.node.appoint(term, fenced)?;
-        let members = open.node.cluster().members.into_iter();
+        let cluster = open.node.cluster();
+        let members = cluster.members.iter().copied();
         let others: Vec<u32> = members.filter(|member| *member != self.number).collect();
         open.database.set_others(&others);
         open.database.note_leader(self.number);

@@ -24,7 +24,7 @@ const COPY_BYTES: usize = 4096;
 /// Where the copies are.
 const COPIES: [usize; 2] = [0, COPY_BYTES];
 /// What comes before the nonces and the members, and what each member takes.
-const HEAD_BYTES: usize = 104;
+const HEAD_BYTES: usize = 112;
 const MEMBERS_AT: usize = HEAD_BYTES + STARTS_KEPT * 8;
 const MEMBER_BYTES: usize = 32;
 /// The checksum of all before it.
@@ -49,6 +49,8 @@ struct Record {
     directory: u64,
     /// How often the node was started.
     starts: u64,
+    /// The node that knows of another life of this one; 0 if none does. That life is the one of this node among the members.
+    condemned_by: u32,
     /// Of the last starts, the last one last; [`STARTS_KEPT`] at most.
     nonces: Vec<u64>,
     /// In rising order, each with the newest life of it that is known.
@@ -72,6 +74,7 @@ impl Record {
         block.put_u64(self.starts);
         block.put_u64(self.version);
         block.put_u64(self.is_in_force.into());
+        block.put_u64(self.condemned_by.into());
         self.nonces.iter().for_each(|nonce| block.put_u64(*nonce));
         block.resize(MEMBERS_AT, 0);
         for (number, life) in &self.members {
@@ -86,6 +89,19 @@ impl Record {
         block.resize(CHECKED_BYTES, 0);
         block.put_u32(crc32c(&block));
         block
+    }
+
+    fn remember(&mut self, lives: &[Life]) {
+        for (number, known) in &mut self.members {
+            if let Some(life) = lives.iter().find(|life| life.node == *number) {
+                *known = Some(*life);
+            }
+        }
+    }
+
+    fn cluster(&self) -> Cluster {
+        let members = self.members.iter().map(|(number, _)| *number).collect();
+        Cluster { id: self.cluster, version: self.version, members }
     }
 
     fn decode(block: &[u8]) -> Result<Record, DecodeError> {
@@ -120,6 +136,7 @@ impl Record {
             starts: reader.u64("starts")?,
             version: reader.u64("version of the members")?,
             is_in_force: reader.u64("whether they are in force")? != 0,
+            condemned_by: reader.u64("node that knows of another life")? as u32,
             nonces: Vec::new(),
             members: Vec::with_capacity(count.into()),
         };
@@ -137,6 +154,9 @@ impl Record {
             let life = Life { node, directory, start, nonce: reader.u64("nonce of a member")? };
             record.members.push((node, Some(life).filter(|life| life.start > 0)));
         }
+        if !record.members.is_sorted_by(|a, b| a.0 < b.0) || (record.starts > 0 && record.nonces.is_empty()) {
+            return wrong("members or nonces", MEMBERS_AT);
+        }
         Ok(record)
     }
 }
@@ -148,6 +168,9 @@ pub struct TermFile {
     path: PathBuf,
     /// The newest that is durable.
     record: Record,
+    /// Of that.
+    cluster: Arc<Cluster>,
+    nonces: Arc<[u64]>,
     /// A save failed: on disk may be a newer one.
     has_failed: bool,
 }
@@ -189,6 +212,7 @@ impl TermFile {
             term,
             directory,
             starts: 0,
+            condemned_by: 0,
             nonces: Vec::new(),
             members,
         };
@@ -248,7 +272,9 @@ impl TermFile {
         if found != wanted {
             return Err(TermError::NotOwn { path, found, wanted });
         }
-        let mut terms = TermFile { file, path, record: record.clone(), has_failed: false };
+        let (cluster, none) = (record.cluster().into(), Vec::new().into());
+        let mut terms =
+            TermFile { file, path, record: record.clone(), cluster, nonces: none, has_failed: false };
         let mut nonces = record.nonces.clone();
         nonces.push(nonce);
         nonces.drain(..nonces.len().saturating_sub(STARTS_KEPT));
@@ -273,28 +299,40 @@ impl TermFile {
     }
 
     /// The cluster.
-    pub fn cluster(&self) -> Cluster {
-        let members = self.record.members.iter().map(|(number, _)| *number).collect();
-        Cluster { id: self.record.cluster, version: self.record.version, members }
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
     }
 
-    /// Whether it is on record that a leader was appointed with these members.
+    /// Whether it is on record that an entry of a leader was agreed with these members.
     pub fn is_in_force(&self) -> bool {
         self.record.is_in_force
     }
 
-    /// Notes that one was.
+    /// Whether an earlier save failed.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Notes that one was, with `cluster`: if that has a later set of members with this node in it, that is the one from now on.
     ///
     /// # Errors
     /// [`TermError::Io`], [`TermError::Unknown`].
-    pub fn note_in_force(&mut self) -> Result<(), TermError> {
-        if self.has_failed {
-            return Err(TermError::Unknown);
-        }
-        if self.record.is_in_force {
+    pub fn note_in_force(&mut self, cluster: &Cluster) -> Result<(), TermError> {
+        let is_later = cluster.version > self.cluster.version && cluster.members.contains(&self.record.node);
+        if (self.record.is_in_force || *cluster != *self.cluster) && !is_later {
             return Ok(());
         }
-        self.write(Record { is_in_force: true, ..self.record.clone() }, 0)
+        let members = cluster.members.iter().map(|member| (*member, self.known(*member))).collect();
+        self.save_record(Record {
+            version: cluster.version,
+            members,
+            is_in_force: true,
+            ..self.record.clone()
+        })
+    }
+
+    fn save_record(&mut self, record: Record) -> Result<(), TermError> {
+        if self.has_failed { Err(TermError::Unknown) } else { self.write(record, 0) }
     }
 
     /// Goes to the next set of members (INV-REP-10), and returns when that is durable.
@@ -302,16 +340,13 @@ impl TermFile {
     /// # Errors
     /// [`TermError::Members`], [`TermError::ManyMembers`], [`TermError::NotInForce`]: nothing was written. [`TermError::Io`], [`TermError::Unknown`].
     pub fn change_members(&mut self, members: &[u32]) -> Result<(), TermError> {
-        if self.has_failed {
-            return Err(TermError::Unknown);
-        }
-        let before = self.cluster();
+        let before = Arc::clone(&self.cluster);
         let Cluster { version, members, .. } = before.change(members, self.record.node)?;
         if !self.record.is_in_force {
-            return Err(TermError::NotInForce { members: before.members, version: before.version });
+            return Err(TermError::NotInForce { members: before.members.clone(), version: before.version });
         }
         let members = members.into_iter().map(|member| (member, self.known(member))).collect();
-        self.write(Record { version, members, is_in_force: false, ..self.record.clone() }, 0)
+        self.save_record(Record { version, members, is_in_force: false, ..self.record.clone() })
     }
 
     /// This life of the node.
@@ -321,8 +356,24 @@ impl TermFile {
     }
 
     /// The nonces of the last starts, the newest last.
-    pub fn nonces(&self) -> &[u64] {
-        &self.record.nonces
+    pub fn nonces(&self) -> &Arc<[u64]> {
+        &self.nonces
+    }
+
+    /// Another life of this node, and the node that knows of it.
+    pub fn condemned(&self) -> Option<(Life, u32)> {
+        let by = self.record.condemned_by;
+        self.known(self.record.node).filter(|_| by > 0).map(|known| (known, by))
+    }
+
+    /// Notes that node `by` knows of another life of this one, for good.
+    ///
+    /// # Errors
+    /// [`TermError::Io`], [`TermError::Unknown`].
+    pub fn condemn(&mut self, known: Life, by: u32) -> Result<(), TermError> {
+        let mut record = Record { condemned_by: by, ..self.record.clone() };
+        record.remember(&[known]);
+        self.save_record(record)
     }
 
     /// The newest life of another member that is remembered.
@@ -330,7 +381,7 @@ impl TermFile {
         self.record.members.iter().find_map(|(number, life)| life.filter(|_| *number == node))
     }
 
-    /// All of them.
+    /// All of them; with that of this node if another one knows of it.
     pub fn lives(&self) -> Vec<Life> {
         self.record.members.iter().filter_map(|(_, life)| *life).collect()
     }
@@ -340,16 +391,17 @@ impl TermFile {
     /// # Errors
     /// [`TermError::Io`], [`TermError::Unknown`].
     pub fn remember(&mut self, lives: &[Life]) -> Result<(), TermError> {
-        if self.has_failed {
-            return Err(TermError::Unknown);
+        if lives.iter().all(|life| self.known(life.node) == Some(*life) || !self.has_member(life.node)) {
+            return Ok(());
         }
         let mut record = self.record.clone();
-        for (number, known) in &mut record.members {
-            if let Some(life) = lives.iter().find(|life| life.node == *number) {
-                *known = Some(*life);
-            }
-        }
-        if record == self.record { Ok(()) } else { self.write(record, 0) }
+        record.remember(lives);
+        self.save_record(record)
+    }
+
+    /// Whether a node is a member.
+    pub fn has_member(&self, node: u32) -> bool {
+        self.record.members.iter().any(|(number, _)| *number == node)
     }
 
     /// Notes a term and a vote in it, and returns when they are durable.
@@ -383,6 +435,8 @@ impl TermFile {
             let path = || self.path.clone();
             written.map_err(|source| TermError::Io { action: "write", path: path(), source })?;
         }
+        self.cluster = record.cluster().into();
+        self.nonces = record.nonces.clone().into();
         (self.record, self.has_failed) = (record, false);
         Ok(())
     }
@@ -435,6 +489,7 @@ mod tests {
             term: 0x1122,
             directory: 0x61,
             starts: 9,
+            condemned_by: 0x91,
             nonces: vec![0x71, 0x72],
             members: vec![(2, Some(life)), (3, None)],
         };
@@ -449,6 +504,7 @@ mod tests {
              22110000000000000200000002000000\
              61000000000000000900000000000000\
              81000000000000000100000000000000\
+             9100000000000000\
              710000000000000072000000000000000000000000000000\
              02000000000000004100000000000000\
              42000000000000004300000000000000\
@@ -467,7 +523,7 @@ mod tests {
     fn lives_of_others_are_remembered() {
         let env = created(1);
         let mut terms = open(&env).unwrap();
-        assert_eq!((terms.cluster(), terms.known(1)), (cluster(), None));
+        assert_eq!((&**terms.cluster(), terms.known(1)), (&cluster(), None));
         let life = Life { node: 1, directory: 5, start: 2, nonce: 6 };
         terms.remember(&[life]).unwrap();
         terms.save(4, Some(2)).unwrap();
@@ -518,7 +574,7 @@ mod tests {
         let mut terms = open(&env).unwrap();
         terms.remember(&[Life { node: 1, directory: 5, start: 2, nonce: 6 }]).unwrap();
         assert!(matches!(terms.change_members(&[1, 2, 3, 4]), Err(TermError::NotInForce { version: 0, .. })));
-        terms.note_in_force().unwrap();
+        terms.note_in_force(&cluster()).unwrap();
         for members in [&[1, 2, 3][..], &[1, 3, 4], &[3], &[1, 2, 3, 4, 5]] {
             let error = terms.change_members(members).unwrap_err();
             assert!(matches!(error, TermError::ManyMembers { .. }), "{members:?}: {error}");
@@ -526,11 +582,19 @@ mod tests {
         assert!(matches!(terms.change_members(&[1, 2]), Err(TermError::Members { node: 3, .. })));
         terms.change_members(&[4, 3, 2, 1]).unwrap();
         let mut terms = open(&env.crash(CrashKind::PowerCut, 1)).unwrap();
-        let Cluster { version, members, .. } = terms.cluster();
-        assert_eq!((version, members, terms.is_in_force()), (1, vec![1, 2, 3, 4], false));
-        terms.note_in_force().unwrap();
+        let now = Cluster { version: 1, members: vec![1, 2, 3, 4], ..cluster() };
+        assert_eq!((&**terms.cluster(), terms.is_in_force()), (&now, false));
+        let other = Cluster { members: vec![1, 2, 3, 5], ..now.clone() };
+        terms.note_in_force(&other).unwrap();
+        assert!(!terms.is_in_force(), "another set with this version");
+        terms.note_in_force(&now).unwrap();
         terms.change_members(&[1, 3, 4]).unwrap();
         assert_eq!((terms.cluster().version, terms.lives().len()), (2, 1));
+        // It was away while the members changed again, and again.
+        terms.note_in_force(&Cluster { version: 7, members: vec![3, 8], ..cluster() }).unwrap();
+        assert_eq!((terms.cluster().version, terms.is_in_force()), (7, true));
+        terms.note_in_force(&Cluster { version: 9, members: vec![1, 8], ..cluster() }).unwrap();
+        assert_eq!(terms.cluster().version, 7, "it is no member of that");
     }
 
     /// Whatever is damaged in one copy, what was returned for is in the other.

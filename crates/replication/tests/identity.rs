@@ -54,15 +54,59 @@ fn an_older_copy_of_a_directory_neither_acknowledges_nor_votes() {
         // From then on it says nothing.
         assert!(matches!(fence(&trio, 2, 50, 3), Err(NodeError::OldDirectory { .. })));
     }
-    // One that has heard from no leader promises. Node 3 has not heard of its later life: nothing can be found here, as if node 2 had been away.
+    // The verdict stays, however often it is started.
+    for _ in 0..40 {
+        start_copy(&mut trio, &mut copy);
+    }
+    assert!(matches!(fence(&trio, 2, 60, 3), Err(NodeError::OldDirectory { by: 1, .. })));
+    assert!(trio.replica(2).node().retire().is_none());
+}
+
+/// Node 3 has heard nothing of the later life: nothing can be found there, as if node 2 had been away. Node 1 has.
+#[test]
+fn an_older_copy_that_is_fenced_for_itself_hears_of_its_later_life() {
+    let mut trio = led();
+    let mut copy = trio.envs[1].crash(CrashKind::Kill, 5);
+    trio.crash(2, CrashKind::PowerCut);
+    put(&trio.db(1), "k", "new").unwrap();
+    trio.replicate(1, &[2]);
     start_copy(&mut trio, &mut copy);
     let promises = [2, 3].map(|number| fence(&trio, number, 60, 3).unwrap());
     trio.replicas[2].appoint(60, &promises).unwrap();
-    // Node 1 has.
     let promises = [1, 2].map(|number| fence(&trio, number, 70, 2).unwrap());
     let error = trio.replica(2).appoint(70, &promises).unwrap_err();
     assert!(matches!(error, NodeError::OldDirectory { by: 1, .. }), "{error}");
     assert!(matches!(fence(&trio, 2, 80, 3), Err(NodeError::OldDirectory { .. })));
+}
+
+/// A message from before its later life does not tell the copy of that, and the copy was started more often: what it acknowledges counts for nothing,
+/// and does not take the place of the life that is remembered.
+#[test]
+fn a_late_message_does_not_make_an_older_copy_a_later_life() {
+    let mut trio = led();
+    let late = trio.replica(1).append_after(2, 0).unwrap().unwrap();
+    let mut copy = trio.envs[1].crash(CrashKind::Kill, 5);
+    trio.crash(2, CrashKind::PowerCut);
+    put(&trio.db(1), "k", "new").unwrap();
+    trio.replicate(1, &[2]);
+    // Node 3 hears of it from node 1.
+    let heard =
+        trio.replica(1).append_after(3, trio.replica(3).positions().entries.last.index).unwrap().unwrap();
+    trio.replica(3).append(&heard).unwrap();
+    for _ in 0..3 {
+        start_copy(&mut trio, &mut copy);
+    }
+    let appended = trio.replica(2).append(&late).unwrap();
+    assert!(appended.envelope.from.start > 2);
+    for number in [1, 3] {
+        let lives = trio.replica(number).node().lives();
+        assert!(lives.iter().any(|life| life.node == 2 && life.start == 2), "node {number}: {lives:?}");
+    }
+    let error = trio.replica(1).acknowledged(&appended).unwrap_err();
+    assert!(matches!(error, NodeError::PastLife { node: 1, .. }), "{error}");
+    let promises = [2, 3].map(|number| fence(&trio, number, 60, 3).unwrap());
+    let error = trio.replicas[2].appoint(60, &promises).unwrap_err();
+    assert!(matches!(error, NodeError::PastLife { node: 3, .. }), "{error}");
 }
 
 #[test]
@@ -129,7 +173,7 @@ fn messages_of_another_cluster_or_for_another_node_change_nothing() {
         assert!(matches!(error, NodeError::Misdirected { node: 2, sent } if sent == change), "{error}");
     }
     let appended = trio.replica(2).append(&message).unwrap();
-    let mut other = appended;
+    let mut other = appended.clone();
     other.envelope.cluster = ClusterId(5);
     assert!(matches!(trio.replica(1).acknowledged(&other), Err(NodeError::OtherCluster { .. })));
     trio.replica(1).acknowledged(&appended).unwrap();
@@ -159,7 +203,7 @@ fn a_node_that_is_lost_is_replaced_under_another_number() {
     put(&trio.db(1), "long", &"v".repeat(300_000)).unwrap();
     trio.replicate(1, &[2]);
     let too_soon = Trio::new(options().into()).replica(3).node().change_members(&[1, 2, 3, 4]).unwrap_err();
-    assert!(too_soon.to_string().contains("version 0: appoint one"), "{too_soon}");
+    assert!(too_soon.to_string().contains("version 0: appoint a leader"), "{too_soon}");
     // Each of the others gets the new members, and nothing is in between.
     let change = |trio: &Trio, number: u32, members: &[u32]| {
         trio.replica(number).node().change_members(members).map(|cluster| cluster.version)
@@ -216,10 +260,21 @@ fn a_node_that_is_lost_is_replaced_under_another_number() {
         }
     };
     appoint(&trio, 7);
+    // A leader that was appointed is not enough: without an entry of its own that is agreed, what was agreed before may be on no node of a majority
+    // of the next set.
+    for (at, number) in [(1, 2), (2, 4)] {
+        let last = trio.replica(1).positions().entries.last.index;
+        let message = trio.replica(1).append_after(number, last).unwrap().unwrap();
+        let _ = trio.replicas[at].append(&message);
+    }
+    for at in [0, 1, 2] {
+        let error = trio.replicas[at].node().change_members(&[1, 2, 4]).unwrap_err();
+        assert!(matches!(error, NodeError::Term(TermError::NotInForce { version: 1, .. })), "{error}");
+    }
     replicate(&trio);
     put(&trio.db(1), "k", "3").unwrap();
     replicate(&trio);
-    // Now the lost one can go: all three have heard of a leader with four.
+    // Now the lost one can go: all three have heard that an entry was agreed with four.
     for at in [0, 1, 2] {
         trio.replicas[at].node().change_members(&[1, 2, 4]).unwrap();
     }
@@ -233,4 +288,63 @@ fn a_node_that_is_lost_is_replaced_under_another_number() {
         assert_eq!(get(&db, "k").as_deref(), Some("4"), "node {number}");
         assert_eq!(get(&db, "long").map(|value| value.len()), Some(300_000), "node {number}");
     }
+}
+
+/// Two operators add different nodes: the one set says nothing of the other, although both are the first change.
+#[test]
+fn a_leader_of_another_set_with_the_same_version_does_not_count_as_evidence() {
+    let trio = led();
+    let change = |number: u32, members: &[u32]| trio.replica(number).node().change_members(members);
+    change(1, &[1, 2, 3, 4]).unwrap();
+    change(2, &[1, 2, 3, 4]).unwrap();
+    change(3, &[1, 2, 3, 5]).unwrap();
+    let mut message = trio.replica(1).append_after(3, 0).unwrap().unwrap();
+    message.cluster = trio.replica(1).node().cluster();
+    assert!(message.agreed.index > 0);
+    trio.replica(3).append(&message).unwrap();
+    let error = change(3, &[2, 3, 5]).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::NotInForce { version: 1, .. })), "{error}");
+}
+
+/// A member that was away while the members changed twice has the set that is in force once it hears of that.
+#[test]
+fn a_member_that_was_away_gets_the_members_that_are_in_force() {
+    let trio = led();
+    let mut message = trio.replica(1).append_after(3, 0).unwrap().unwrap();
+    message.cluster = std::sync::Arc::new(Cluster { version: 4, members: vec![1, 2, 3, 8, 9], ..cluster() });
+    trio.replica(3).append(&message).unwrap();
+    assert_eq!(*trio.replica(3).node().cluster(), *message.cluster);
+    message.cluster = std::sync::Arc::new(Cluster { version: 6, members: vec![1, 2, 8], ..cluster() });
+    trio.replica(3).append(&message).unwrap();
+    assert_eq!(trio.replica(3).node().cluster().version, 4, "it is no member any more");
+}
+
+/// What was agreed is on nodes 1 and 3, and node 3 is lost. Node 4 comes with a copy of node 2, which lacks it. Before an entry is agreed with four, no
+/// node removes the lost one: nodes 2 and 4 would be a majority without it.
+#[test]
+fn what_is_agreed_survives_a_change_of_members() {
+    let mut trio = led();
+    let copy = trio.envs[1].crash(CrashKind::Kill, 3);
+    put(&trio.db(1), "k", "agreed").unwrap();
+    trio.replicate(1, &[3]);
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("agreed"));
+    for number in [1, 2] {
+        trio.replica(number).node().change_members(&[1, 2, 3, 4]).unwrap();
+    }
+    copy.disk().open_dir("/db".as_ref()).unwrap().remove(TERM_FILE_NAME).unwrap();
+    let four = Cluster { members: vec![1, 2, 3, 4], version: 1, ..cluster() };
+    trio.replicas[2] = Replica::join(shared(&copy), "/db", options(), &four, 4).unwrap();
+    trio.replica(1).reopen().unwrap();
+    let promises = [0, 1, 2].map(|at| trio.replicas[at].fence(9, Some(1)).unwrap());
+    trio.replica(1).appoint(9, &promises).unwrap();
+    trio.replica(1).flush().unwrap();
+    for (at, number) in [(1, 2), (2, 4)] {
+        let last = trio.replica(1).positions().entries.last.index;
+        let message = trio.replica(1).append_after(number, last).unwrap().unwrap();
+        assert!(matches!(trio.replicas[at].append(&message), Err(NodeError::Gap { .. })));
+        assert!(trio.replicas[at].node().change_members(&[1, 2, 4]).is_err());
+    }
+    let promises = [1, 2].map(|at| trio.replicas[at].fence(11, Some(2)).unwrap());
+    let error = trio.replicas[1].appoint(11, &promises).unwrap_err();
+    assert!(matches!(error, NodeError::NoMajority { fenced: 2, members: 4, .. }), "{error}");
 }

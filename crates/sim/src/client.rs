@@ -3,8 +3,10 @@
 use crate::cluster::Cluster;
 use crate::machine::{Machine, Read};
 use fulgurite::{Database, Error, Ticket};
+use fulgurite_env::Env;
 use fulgurite_replication::NodeError;
 use fulgurite_types::Csn;
+use std::time::{Duration, UNIX_EPOCH};
 
 pub(crate) const TABLE: &str = "t";
 pub(crate) const KEYS: u64 = 6;
@@ -21,6 +23,8 @@ pub(crate) struct Transaction {
     pub read: (u64, Value),
     /// What it wrote, in order.
     pub writes: Vec<(u64, Value)>,
+    /// When its value expires, in milliseconds since 1970; 0 is never.
+    pub expires_at_ms: u64,
     /// The newest commit that was acknowledged to any client before it began.
     pub begun_after: Csn,
     pub ticket: Ticket,
@@ -63,10 +67,13 @@ impl Cluster {
             let keys = (self.random.below(KEYS), self.random.below(KEYS));
             let begun_after = self.newest_acknowledged();
             let db = self.machines[at].replica.database();
-            match transact(&db, id, kind, keys) {
+            let now_ms = self.machines[at].env.clock().wall_ms();
+            let expires_at_ms = if id.is_multiple_of(4) { now_ms + id * 37 % 400 } else { 0 };
+            match transact(&db, id, kind, keys, expires_at_ms) {
                 Ok((read, writes, ticket)) => {
+                    let csn = ticket.csn();
                     let transaction =
-                        Transaction { id, csn: ticket.csn(), read, writes, begun_after, ticket };
+                        Transaction { id, csn, read, writes, expires_at_ms, begun_after, ticket };
                     self.trace(id ^ transaction.csn.0 << 32);
                     self.transactions.insert(id, transaction.clone());
                     self.machines[at].waiting.push(transaction);
@@ -95,8 +102,9 @@ impl Cluster {
         let at = self.any();
         self.check(at);
         let db = self.machines[at].replica.database();
+        let follows = self.machines[at].follows();
         let Some((csn, key, found)) = look_up(&db, self.random.below(KEYS)) else { return };
-        self.checkers.reads.check(self.seed, (at, csn), (key, found), &self.checkers.order);
+        self.checkers.reads.check(self.seed, (at, csn, follows), (key, found), &self.checkers.order);
     }
 
     /// A client begins a read at a leader, behind a barrier.
@@ -127,7 +135,7 @@ impl Cluster {
                 continue;
             }
             let Some((csn, key, found)) = look_up(&db, self.random.below(KEYS)) else { continue };
-            self.checkers.reads.check(self.seed, (at, csn), (key, found), &self.checkers.order);
+            self.checkers.reads.check(self.seed, (at, csn, false), (key, found), &self.checkers.order);
             self.checkers.reads.check_newest(self.seed, at, csn, read.acknowledged);
         }
     }
@@ -136,7 +144,13 @@ impl Cluster {
 type Transacted = ((u64, Value), Vec<(u64, Value)>, Ticket);
 
 /// Reads one key and writes it; some delete another one, or a range.
-fn transact(db: &Database, id: u64, kind: u64, keys: (u64, u64)) -> Result<Transacted, Error> {
+fn transact(
+    db: &Database,
+    id: u64,
+    kind: u64,
+    keys: (u64, u64),
+    expires_at_ms: u64,
+) -> Result<Transacted, Error> {
     let table = db.open_table(TABLE)?;
     let mut txn = db.begin();
     let found = txn.get(&table, key(keys.0))?.and_then(|value| id_of(&value));
@@ -157,7 +171,10 @@ fn transact(db: &Database, id: u64, kind: u64, keys: (u64, u64)) -> Result<Trans
         // The frame has to name it, and has no value.
         txn.delete(&table, name(id))?;
     }
-    txn.put(&table, key(keys.0), value)?;
+    match expires_at_ms {
+        0 => txn.put(&table, key(keys.0), value)?,
+        ms => txn.put_expiring(&table, key(keys.0), value, UNIX_EPOCH + Duration::from_millis(ms))?,
+    }
     writes.push((keys.0, Some(id)));
     Ok(((keys.0, found), writes, txn.commit_deferred()?))
 }

@@ -2,7 +2,7 @@
 
 use crate::checkers::{Checkers, check_equal};
 use crate::client::Transaction;
-use crate::machine::Machine;
+use crate::machine::{Machine, Shipping};
 use crate::network::Network;
 use crate::random::Random;
 use fulgurite::{Error, ErrorKind};
@@ -213,10 +213,42 @@ impl Cluster {
 
     fn flush(&mut self) {
         let Some(at) = self.leader() else { return };
-        if let Some(Err(error)) = self.on(at, Replica::flush) {
+        let shipping = Arc::clone(&self.machines[at].shipping);
+        if self.random.one_in(2) {
+            *shipping.lock() = Some(self.plan_shipping(at));
+        }
+        let outcome = self.on(at, Replica::flush);
+        let shipped = shipping.lock().take();
+        if let Some(Err(error)) = outcome {
             self.failed(at, &error);
         }
+        for (number, reply) in shipped.and_then(|shipping| shipping.replies).unwrap_or_default() {
+            let to = number as usize - 1;
+            if self.machines[to].env.faults().has_crashed() {
+                self.restart(to, CrashKind::PowerCut);
+            } else {
+                self.replied(to, at, reply);
+            }
+        }
         self.check(at);
+    }
+
+    /// What a leader sends while it writes, to nodes that it reaches.
+    fn plan_shipping(&mut self, at: usize) -> Shipping {
+        let leader = Arc::clone(&self.machines[at].replica);
+        let last = self.machines[at].last();
+        let mut to = Vec::new();
+        for other in (0..self.machines.len()).filter(|other| *other != at) {
+            if self.random.one_in(3) || !self.network.is_up(at, other) {
+                continue;
+            }
+            let number = other as u32 + 1;
+            let after = self.machines[at].next.get(&number).copied().unwrap_or(last.into());
+            to.push((Arc::clone(&self.machines[other].replica), after));
+        }
+        let crash = (!self.heals && self.random.one_in(12)).then(|| 1 + self.random.below(3));
+        let crash = crash.map(|nth| (Arc::clone(&self.machines[at].env), nth));
+        Shipping { leader, to, crash, replies: None }
     }
 
     /// What the threads of a database do.

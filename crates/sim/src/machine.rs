@@ -4,14 +4,20 @@ use crate::client::{TABLE, Transaction};
 use fulgurite::{Database, Options, ResearchOptions};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::Entry;
-use fulgurite_replication::{Cluster, ClusterId, NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo};
+use fulgurite_log::{Entry, EntryPositions, Role};
+use fulgurite_replication::{
+    Appended, Cluster, ClusterId, NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo,
+};
 use fulgurite_types::Csn;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const PATH: &str = "/db";
+
+/// The last commit from before the cluster.
+const HISTORY: Csn = Csn(1);
 
 /// A read that waits for a majority.
 pub(crate) struct Read {
@@ -20,9 +26,44 @@ pub(crate) struct Read {
     pub acknowledged: Csn,
 }
 
+/// What a leader sends while it writes: its entries have numbers, and its write is not made yet.
+pub(crate) struct Shipping {
+    pub leader: Arc<Replica>,
+    /// To which followers, and after what.
+    pub to: Vec<(Arc<Replica>, SentUpTo)>,
+    /// The leader crashes at so many operations from then on.
+    pub crash: Option<(Arc<SimEnv>, u64)>,
+    /// The replies of the followers; `None` before it was sent.
+    pub replies: Option<Vec<(u32, Result<Appended, NodeError>)>>,
+}
+
+impl Shipping {
+    fn ship(&mut self) {
+        if self.replies.is_some() {
+            return;
+        }
+        let mut replies = Vec::new();
+        for (follower, after) in &self.to {
+            let number = follower.number();
+            match self.leader.append_after(number, *after) {
+                Ok(Some(append)) => replies.push((number, follower.append(&append))),
+                Ok(None) => {}
+                // It is too old, or the disk failed: other steps find that, too.
+                Err(_) => {}
+            }
+        }
+        self.replies = Some(replies);
+        if let Some((env, nth)) = &self.crash {
+            env.faults().crash_at(env.faults().op_count() + nth);
+        }
+    }
+}
+
 pub(crate) struct Machine {
     pub env: Arc<SimEnv>,
-    pub replica: Replica,
+    pub replica: Arc<Replica>,
+    /// What the next flush sends.
+    pub shipping: Arc<Mutex<Option<Shipping>>>,
     /// Transactions of this life that have no outcome yet.
     pub waiting: Vec<Transaction>,
     pub reads: Vec<Read>,
@@ -32,6 +73,9 @@ pub(crate) struct Machine {
     pub next: BTreeMap<u32, SentUpTo>,
     /// Its directory was replaced by an older copy: the index up to which it had entries durably. From then on it counts for nothing.
     pub lost: Option<u64>,
+    /// Whether it was opened with history from before the cluster alone: of that no commit's time is known, and its clock stands where it was shown
+    /// before, which it may have been as a leader.
+    is_of_history: bool,
     /// By how much its clock advances with each step.
     pub drift: Duration,
 }
@@ -74,7 +118,24 @@ impl Machine {
     fn with(env: Arc<SimEnv>, replica: Replica) -> Machine {
         let drift = Duration::from_micros(u64::from(replica.number()) * 700);
         let (waiting, reads, checked, next) = (Vec::new(), Vec::new(), 0, BTreeMap::new());
-        Machine { env, replica, waiting, reads, checked, next, lost: None, drift }
+        let (replica, shipping) = (Arc::new(replica), Arc::default());
+        let is_of_history = replica.positions().applied <= HISTORY;
+        let lost = None;
+        let machine =
+            Machine { env, replica, shipping, waiting, reads, checked, next, lost, is_of_history, drift };
+        machine.observe();
+        machine
+    }
+
+    /// Sends what is to be sent once the log has given numbers.
+    fn observe(&self) {
+        let shipping = Arc::clone(&self.shipping);
+        let observer = move |_: EntryPositions| {
+            if let Some(shipping) = &mut *shipping.lock() {
+                shipping.ship();
+            }
+        };
+        self.replica.node().log().set_entry_observer(Box::new(observer)).expect("it is replicated");
     }
 
     /// Crashes, and starts again. It crashes again at operation `again` of the opening, if that has so many.
@@ -108,7 +169,10 @@ impl Machine {
         self.reads.clear();
         self.next.clear();
         self.checked = 0;
-        self.replica.reopen()
+        self.replica.reopen()?;
+        self.is_of_history = self.replica.positions().applied <= HISTORY;
+        self.observe();
+        Ok(())
     }
 
     /// Whether it has an entry durably, or had it before it was lost.
@@ -120,6 +184,11 @@ impl Machine {
         let index = entry.id.index;
         let pending = || self.replica.node().log().pending_entry(index);
         at.durable.index >= index && (at.agreed.index >= index || pending() == Some(entry.id))
+    }
+
+    /// Whether its clock stands at the newest commit that it has.
+    pub fn follows(&self) -> bool {
+        !self.is_of_history && self.replica.node().log().role() == Some(Role::Follower)
     }
 
     pub fn last(&self) -> u64 {

@@ -3,6 +3,7 @@
 use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
 use fulgurite_replication::{Append, Appended, Life, NodeError, SentUpTo};
+use std::sync::Arc;
 
 #[derive(Default)]
 pub(crate) struct Network {
@@ -22,7 +23,7 @@ impl Network {
     }
 
     /// Whether a message arrives.
-    fn is_up(&self, from: usize, to: usize) -> bool {
+    pub fn is_up(&self, from: usize, to: usize) -> bool {
         self.cut != Some((from, to)) && self.isolated.is_none_or(|machine| machine != from && machine != to)
     }
 
@@ -92,13 +93,21 @@ impl Cluster {
 
     fn append(&mut self, to: usize, append: &Append) {
         let from = append.envelope.from.node as usize - 1;
-        let Some(appended) = self.on(to, |replica| replica.append(append)) else { return };
-        let next = match appended {
+        if let Some(reply) = self.on(to, |replica| replica.append(append)) {
+            self.replied(to, from, reply);
+        }
+    }
+
+    /// A follower has replied to a leader.
+    pub fn replied(&mut self, to: usize, from: usize, reply: Result<Appended, NodeError>) {
+        let next = match reply {
             Ok(mut appended) => {
                 self.trace(appended.matched.index);
-                self.forge(to, &mut appended.envelope.from);
+                let envelope = &mut appended.envelope;
+                self.forge(to, &mut envelope.from, &mut envelope.nonces);
+                let up_to = appended.up_to();
                 self.network.replies.push((from, appended));
-                Some(appended.up_to())
+                Some(up_to)
             }
             Err(NodeError::StaleTerm { .. }) => None,
             Err(error) if self.is_of_the_lost(&error) => None,
@@ -123,9 +132,10 @@ impl Cluster {
     }
 
     /// What a canary says of a life.
-    pub fn forge(&self, at: usize, life: &mut Life) {
+    pub fn forge(&self, at: usize, life: &mut Life, nonces: &mut Arc<[u64]>) {
         if self.canary == Canary::TrustsOldDirectories && self.machines[at].lost.is_some() {
             life.start += 1 << 40;
+            *nonces = Vec::new().into();
         }
     }
 
@@ -135,7 +145,7 @@ impl Cluster {
         }
         let nth = self.random.below(self.network.replies.len() as u64) as usize;
         let (to, appended) = match self.random.one_in(8) {
-            true => self.network.replies[nth],
+            true => self.network.replies[nth].clone(),
             false => self.network.replies.swap_remove(nth),
         };
         if self.random.one_in(8) || !self.network.is_up(appended.envelope.from.node as usize - 1, to) {

@@ -23,9 +23,9 @@ impl Cluster {
             match said {
                 None | Some(Err(NodeError::StaleTerm { .. })) => continue,
                 Some(Ok(mut said)) => {
-                    self.forge(at, &mut said.life);
+                    self.forge(at, &mut said.life, &mut said.nonces);
                     if self.canary == Canary::TrustsOldDirectories {
-                        (said.lives, said.nonces) = (Vec::new(), Vec::new());
+                        (said.lives, said.nonces) = (Vec::new(), Vec::new().into());
                     }
                     fenced.push(said);
                 }

@@ -112,6 +112,11 @@ impl<L: CommitLog> Pipeline<L> {
         if self.log.has_quorum_for_chunks() { Ok(()) } else { self.wait_for_quorum(true) }
     }
 
+    /// The time up to which expired values may be removed: that of the newest agreed commit; on a single node any.
+    pub fn agreed_time_ms(&self) -> u64 {
+        self.log.agreed_time_ms().unwrap_or(u64::MAX)
+    }
+
     /// This node leads: the others are these.
     pub fn set_others(&self, nodes: &[u32]) {
         *self.following.others.lock() = nodes.iter().map(|node| (*node, Csn::ZERO)).collect();

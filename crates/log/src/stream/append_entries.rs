@@ -148,7 +148,7 @@ impl CommitStream {
         let mut admission = self.admit_bytes(payload.len())?;
         let Entry { id, kind, frames, .. } = *entry;
         let whole = WholeGroup { kind, frames, time_ms, payload, entry: Some(id) };
-        entries.append(id, entry.last_csn(), payload.len() as u64, || {
+        entries.append(id, entry.last_csn(), (payload.len() as u64, time_ms), || {
             self.groups.append_entry(&mut admission.admitted, &whole, Some(entry.first_csn))
         })?;
         admission.stream = None;
@@ -239,6 +239,11 @@ impl CommitStream {
     #[inline]
     pub fn floor_csn(&self) -> Csn {
         self.bounded(self.progress.synced_csn())
+    }
+
+    /// When the newest commit that this opening knows to be agreed happened, or an earlier time; `None` in a log that is not replicated.
+    pub fn agreed_time_ms(&self) -> Option<u64> {
+        self.entries.as_ref().map(Entries::agreed_time_ms)
     }
 
     /// The newest agreed entry; 0 in a log that is not replicated, in which all frames have that.

@@ -90,6 +90,8 @@ struct Pending {
     csn: Csn,
     /// `noted_bytes` up to its end.
     bytes: u64,
+    /// When that commit happened; 0 if it is not known.
+    time_ms: u64,
 }
 
 pub(crate) struct Entries {
@@ -97,6 +99,8 @@ pub(crate) struct Entries {
     /// Of `state`, for readers without its lock.
     agreed_csn: AtomicU64,
     agreed_index: AtomicU64,
+    /// When the newest commit that this opening knows to be agreed happened, or an earlier time.
+    agreed_time_ms: AtomicU64,
     /// Bytes of entries that are not agreed, beside those that recovery found.
     unagreed_bytes: AtomicU64,
     /// Bytes of the chunks to which such entries refer, by commit.
@@ -119,6 +123,7 @@ impl Entries {
         Entries {
             agreed_csn: AtomicU64::new(agreed.csn.0),
             agreed_index: AtomicU64::new(agreed.index),
+            agreed_time_ms: AtomicU64::new(0),
             unagreed_bytes: AtomicU64::new(0),
             chunks: Mutex::default(),
             unagreed_chunk_bytes: AtomicU64::new(0),
@@ -133,7 +138,10 @@ impl Entries {
                 last_csn: tip.csn,
                 taken: last,
                 taken_csn: tip.csn,
-                pending: pending.into_iter().map(|(id, csn)| Pending { id, csn, bytes: 0 }).collect(),
+                pending: pending
+                    .into_iter()
+                    .map(|(id, csn)| Pending { id, csn, bytes: 0, time_ms: 0 })
+                    .collect(),
                 noted_bytes: 0,
                 agreed,
             }),
@@ -207,7 +215,7 @@ impl Entries {
             );
             if group.entry.is_none() {
                 assert_eq!(state.last, state.taken, "INV-REP-1: a leader's groups follow what it appended");
-                self.note(&mut state, next, group.last_csn(), group.len.into());
+                self.note(&mut state, next, group.last_csn(), (group.len.into(), group.time_ms));
             }
             group.entry = Some(next);
             (state.taken, state.taken_csn) = (next, group.last_csn());
@@ -229,7 +237,7 @@ impl Entries {
         &self,
         id: EntryId,
         last_csn: Csn,
-        bytes: u64,
+        (bytes, time_ms): (u64, u64),
         append: impl FnOnce() -> Result<(), LogError>,
     ) -> Result<(), LogError> {
         let mut state = self.state.lock();
@@ -240,7 +248,7 @@ impl Entries {
             return Err(LogError::Usage(format!("entry {id} cannot follow entry {}", state.last)));
         }
         append()?;
-        self.note(&mut state, id, last_csn, bytes);
+        self.note(&mut state, id, last_csn, (bytes, time_ms));
         Ok(())
     }
 
@@ -309,7 +317,7 @@ impl Entries {
         }
         let first = state.pending.front()?.id.index;
         let nth = usize::try_from(id.index.checked_sub(first)?).ok()?;
-        let Pending { id: found, csn, bytes } = *state.pending.get(nth)?;
+        let Pending { id: found, csn, bytes, time_ms } = *state.pending.get(nth)?;
         if found != id {
             return None;
         }
@@ -318,6 +326,7 @@ impl Entries {
         state.agreed = Agreed { index: id.index, csn };
         self.agreed_csn.store(csn.0, SeqCst);
         self.agreed_index.store(id.index, SeqCst);
+        self.agreed_time_ms.fetch_max(time_ms, SeqCst);
         let agreed = state.agreed;
         drop(state);
         self.drop_chunks(csn);
@@ -370,19 +379,23 @@ impl Entries {
         Csn(self.agreed_csn.load(SeqCst))
     }
 
+    pub fn agreed_time_ms(&self) -> u64 {
+        self.agreed_time_ms.load(SeqCst)
+    }
+
     pub fn agreed_index(&self) -> u64 {
         self.agreed_index.load(SeqCst)
     }
 }
 
 impl Entries {
-    /// An entry of so many bytes has its number.
-    fn note(&self, state: &mut State, id: EntryId, csn: Csn, bytes: u64) {
+    /// An entry of so many bytes, up to which the newest commit happened at this time, has its number.
+    fn note(&self, state: &mut State, id: EntryId, csn: Csn, (bytes, time_ms): (u64, u64)) {
         let before = state.last_csn;
         assert!(csn >= before, "INV-REP-1: entry {id} ends with commit {csn}, before {before}");
         (state.last, state.last_csn) = (id, csn);
         state.noted_bytes += bytes;
-        state.pending.push_back(Pending { id, csn, bytes: state.noted_bytes });
+        state.pending.push_back(Pending { id, csn, bytes: state.noted_bytes, time_ms });
         self.unagreed_bytes.fetch_add(bytes, SeqCst);
     }
 }

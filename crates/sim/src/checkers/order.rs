@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(crate) struct Order {
     ids: BTreeMap<Csn, u64>,
+    /// When each commit happened, in milliseconds since 1970, and when the value of a transaction expires.
+    times: BTreeMap<Csn, u64>,
+    expiries: BTreeMap<u64, u64>,
     /// The values of each key, by the commit from which on it has them.
     values: BTreeMap<u64, BTreeMap<Csn, Value>>,
     /// Transactions that did not happen, as their clients heard.
@@ -21,7 +24,7 @@ impl Order {
         if entry.kind != GroupKind::Frames {
             return;
         }
-        for (csn, body) in frames_of(entry) {
+        for (csn, time_ms, body) in frames_of(entry) {
             let Some(id) = id_of(&body) else { panic!("seed {seed}: commit {csn} is of no transaction") };
             let Some(transaction) = transactions.get(&id) else {
                 panic!("seed {seed}: commit {csn} is of transaction {id}, which got no number")
@@ -29,7 +32,8 @@ impl Order {
             assert_eq!(transaction.csn, csn, "seed {seed}: transaction {id} has two numbers");
             assert!(!self.refused.contains(&id), "seed {seed}: commit {csn} was refused, and is there");
             let (key, read) = transaction.read;
-            let before = self.at(key, csn.prev());
+            // It saw what is live at its own time: what expired in between keeps it from committing.
+            let before = self.at(key, csn.prev()).filter(|id| !self.has_expired(*id, time_ms));
             assert_eq!(before, read, "seed {seed}: transaction {id}, commit {csn}, read key {key}");
             assert!(
                 transaction.begun_after < csn,
@@ -40,6 +44,10 @@ impl Order {
                 self.values.entry(*key).or_default().insert(csn, *value);
             }
             self.ids.insert(csn, id);
+            self.times.insert(csn, time_ms);
+            if transaction.expires_at_ms > 0 {
+                self.expiries.insert(id, transaction.expires_at_ms);
+            }
         }
     }
 
@@ -53,15 +61,31 @@ impl Order {
         self.ids.get(&csn).copied()
     }
 
-    /// The value of a key as of a commit.
+    /// Whether the value of a transaction has expired at a time.
+    fn has_expired(&self, id: u64, time_ms: u64) -> bool {
+        self.expiries.get(&id).is_some_and(|expires_at_ms| *expires_at_ms <= time_ms)
+    }
+
+    /// Whether a reader in a snapshot at a commit may find this: at that commit's time, at which followers stand, or later.
+    pub fn may_be(&self, key: u64, csn: Csn, found: Value, follows: bool) -> bool {
+        let Some(id) = self.at(key, csn) else { return found.is_none() };
+        let time_ms = self.times.range(..=csn).next_back().map_or(0, |(_, time_ms)| *time_ms);
+        match found {
+            _ if self.has_expired(id, time_ms) => found.is_none(),
+            None => !follows && self.expiries.contains_key(&id),
+            found => found == Some(id),
+        }
+    }
+
+    /// The value of a key as of a commit, expired or not.
     pub fn at(&self, key: u64, csn: Csn) -> Value {
         let values = self.values.get(&key)?;
         values.range(..=csn).next_back().and_then(|(_, value)| *value)
     }
 }
 
-/// The commits of an entry, by the grammar of `docs/format/log.md`.
-fn frames_of(entry: &Entry) -> Vec<(Csn, Vec<u8>)> {
+/// The commits of an entry with their times, by the grammar of `docs/format/log.md`.
+fn frames_of(entry: &Entry) -> Vec<(Csn, u64, Vec<u8>)> {
     let (mut rest, mut frames) = (&entry.payload[..], Vec::new());
     while !rest.is_empty() {
         let number = |at: usize, len: usize| {
@@ -70,7 +94,7 @@ fn frames_of(entry: &Entry) -> Vec<(Csn, Vec<u8>)> {
             u64::from_le_bytes(bytes)
         };
         let (len, csn) = (number(4, 4) as usize, Csn(number(8, 8)));
-        frames.push((csn, rest[40..40 + len].to_vec()));
+        frames.push((csn, number(24, 8), rest[40..40 + len].to_vec()));
         rest = &rest[40 + len..];
     }
     frames

@@ -11,11 +11,20 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// A node found this value for a key, in a snapshot at this commit.
-    pub fn check(&mut self, seed: u64, (at, csn): (usize, Csn), (key, found): (u64, Value), order: &Order) {
+    /// A node found this value for a key, in a snapshot at this commit, while it followed or not.
+    pub fn check(
+        &mut self,
+        seed: u64,
+        (at, csn, follows): (usize, Csn, bool),
+        (key, found): (u64, Value),
+        order: &Order,
+    ) {
         self.count += 1;
-        let node = at + 1;
-        assert_eq!(found, order.at(key, csn), "seed {seed}: node {node} read key {key} as of commit {csn}");
+        let (node, last) = (at + 1, order.at(key, csn));
+        assert!(
+            order.may_be(key, csn, found, follows),
+            "seed {seed}: node {node} read key {key} as of commit {csn}: {found:?}, not {last:?}"
+        );
     }
 
     /// A read behind a barrier was at a commit, and began after another one was acknowledged.

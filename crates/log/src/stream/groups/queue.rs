@@ -21,6 +21,8 @@ pub(crate) struct Group {
     pub len: u32,
     pub first_csn: Csn,
     pub frames: u32,
+    /// When the newest frame up to its end happened, once it is closed.
+    pub time_ms: u64,
     /// Whether a member waits for a flush of the device.
     pub barrier: bool,
     /// The end of the segment that the stream left when this group opened.
@@ -262,6 +264,7 @@ impl Queue {
             len: GROUP_HEADER_BYTES + new.bytes,
             first_csn: self.next_csn,
             frames,
+            time_ms: 0,
             barrier: new.barrier,
             left,
             entry: None,
@@ -307,7 +310,8 @@ impl Queue {
 
     /// The next group begins at the end of the last one.
     fn end_group(&mut self) {
-        let group = self.queue.back().expect("a group was just closed");
+        let group = self.queue.back_mut().expect("a group was just closed");
+        group.time_ms = self.time_ms;
         self.offset = group.end().offset();
         self.next_csn = Csn(group.first_csn.0 + u64::from(group.frames));
     }
