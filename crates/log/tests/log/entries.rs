@@ -4,8 +4,8 @@ use crate::support::*;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_env::{Env, MemoryMedium};
 use fulgurite_log::{
-    Agreed, CommitLog, Durability, Entry, GroupKind, Log, LogError, LogOptions, RecoveryReport, ReplayFrom,
-    Role, ScanItem, frame_bytes, local_record_bytes,
+    Agreed, ChunkRef, CommitLog, Durability, Entry, FrameChunks, GroupKind, Log, LogError, LogOptions,
+    RecoveryReport, ReplayFrom, Role, ScanItem, frame_bytes,
 };
 use fulgurite_types::{Csn, EntryId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -181,10 +181,31 @@ fn entries_that_do_not_follow_are_refused() {
     follower.log.append_entry(&frames).unwrap();
     refused(&Entry { id: entry(2, 3), ..frames }, "an entry begins with commit 1, and 6 has to follow");
     assert!(leader.log.append_entry(&entries[1]).is_err(), "a leader takes none");
-    // Followers get no chunks.
-    let with_chunks = leader.log.admit(frame_bytes(4), local_record_bytes(1)).unwrap_err().to_string();
-    assert!(with_chunks.contains("refers to chunks"), "{with_chunks}");
-    assert!(leader.log.try_admit(frame_bytes(4), local_record_bytes(1)).is_err());
+    // Chunks come first.
+    let next = leader_of_chunks();
+    let error = follower.log.append_entry(&Entry { id: entry(2, 3), first_csn: Csn(6), ..next.clone() });
+    assert!(error.unwrap_err().to_string().contains("where 6 has to be"));
+    let fresh = Node::new(3);
+    let error = fresh.log.append_entry(&next).unwrap_err().to_string();
+    assert!(error.contains("refers to 1 chunks, and 0 of them came"), "{error}");
+    assert_eq!(fresh.log.entry_positions().unwrap().last, EntryId::default(), "nothing was appended");
+}
+
+/// An entry with one commit, which refers to a chunk.
+fn leader_of_chunks() -> Entry {
+    let leader = Node::new(7);
+    leader.log.lead(1).unwrap();
+    let spill = leader.log.new_spill();
+    let (lsn, mark) = leader.log.append_chunk(spill, 0, b"chunk", None, |_| ()).unwrap();
+    leader.log.require_bulk(mark);
+    let chunk = ChunkRef { spill, ordinal: 0, lsn, len: 5 };
+    append(&leader.log, b"body", &[chunk]).unwrap();
+    leader.log.flush_entries().unwrap();
+    let mut reader = leader.log.entries(1).unwrap();
+    let found = reader.next().unwrap().unwrap();
+    assert_eq!(found.chunks, [FrameChunks { csn: Csn(1), count: 1 }]);
+    assert_eq!(reader.take_chunks(), [chunk]);
+    Entry { id: entry(1, 1), ..found }
 }
 
 /// An entry that begins with commit 3.
