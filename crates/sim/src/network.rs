@@ -54,6 +54,10 @@ impl Cluster {
                 self.network.appends.push((to, append));
             }
             Ok(None) => {}
+            // A follower has what this leader had sent before it crashed, and does not have any more.
+            Err(NodeError::Gap { last, .. }) => {
+                machine.next.insert(to as u32 + 1, last.index.into());
+            }
             Err(error) => self.failed(from, &error),
         }
     }
