@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use fulgurite_log::{CommitLog, LogReader, OwnedFrame};
 
-use crate::Result;
 use crate::catalog::TableState;
 use crate::commit::Apply;
 use crate::commit::decode::{Decoded, decode};
@@ -15,6 +14,7 @@ use crate::maintenance::Round;
 use crate::merger::freeze_if_grown;
 use crate::space::budget::Kind;
 use crate::space::need::WriteCost;
+use crate::{ErrorKind, Result};
 
 /// About how long an operation with its frame is.
 const ENTRY_BYTES_PER_KEY: usize = 200;
@@ -54,8 +54,16 @@ impl Engine {
                 self.wakeups.wake_merger();
                 return Ok(Round { worked, left: true });
             }
-            if !self.apply_next(&mut applying)? {
-                return Ok(Round { worked, left: true });
+            match self.apply_next(&mut applying) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Round { worked, left: true }),
+                Err(error) => {
+                    if error.kind() == ErrorKind::Restore {
+                        // It has acknowledged what it cannot read: it acknowledges and promises nothing any more.
+                        self.log.poison("applying a commit of another node: the log is damaged");
+                    }
+                    return Err(error);
+                }
             }
             worked = true;
         }

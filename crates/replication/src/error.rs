@@ -2,6 +2,7 @@
 
 use crate::identity::{Cluster, ClusterId, Life, MEMBERS_MAX};
 use crate::message::SentUpTo;
+use fulgurite::Damage;
 use fulgurite_log::LogError;
 use fulgurite_types::{Csn, DatabaseId, EntryId};
 use std::error::Error;
@@ -296,6 +297,14 @@ pub enum NodeError {
         /// The last entry of its log.
         last: EntryId,
     },
+    /// The node's database is damaged: it may lack what it acknowledged, so it is not opened. Fill it from another node, under another number
+    /// ([`Replica::join`](crate::Replica::join)).
+    Damaged {
+        /// The node.
+        node: u32,
+        /// What is damaged, and where.
+        damage: Box<Damage>,
+    },
     /// The node's database.
     Database(fulgurite::Error),
     /// The node's terms.
@@ -401,6 +410,10 @@ fn fmt_sent(error: &NodeError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "this is {own}, and node {by} knows {known}: this directory is an older copy, or there are two with one number. It may lack \
              what it acknowledged: stop it, and fill it from another node, under another number"
         ),
+        NodeError::Damaged { node, damage } => write!(
+            f,
+            "node {node} may lack what it acknowledged, for its database is damaged: {damage}; fill it from another node, under another number"
+        ),
         other => write!(f, "{other:?}"),
     }
 }
@@ -422,6 +435,7 @@ impl NodeError {
 impl Error for NodeError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
+            NodeError::Damaged { damage, .. } => damage.source(),
             NodeError::Database(error) => error.source(),
             NodeError::Term(error) => error.source(),
             NodeError::Log(error) => error.source(),

@@ -7,7 +7,7 @@
 //!
 //! That finds an older copy of a directory once the node was started again after the copy was made, and the other side has heard of that start: also
 //! after the copy was started more often, for a node keeps the nonces of its last [`STARTS_KEPT`] starts, and compares them with what others remember. It
-//! cannot find other copies: one that nobody has heard of is a node that was away.
+//! cannot find other copies: one of a life of which no other node has heard is a node that was away.
 //!
 //! - **INV-REP-10**: a leader is appointed by a majority of members with nodes that all have this set of members, at this version; and a node goes from one
 //!   set to the next, which has one member more or less, once it has heard that an entry was agreed of a leader that was appointed with the first, in that leader's

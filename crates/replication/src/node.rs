@@ -20,7 +20,7 @@ use crate::identity::{Cluster, Life, Lived};
 use crate::message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 use crate::term_file::TermFile;
 use fulgurite_log::{
-    ChunkRef, Entry, EntryMatch, EntryPositions, EntryReader, Log, LogError, Role, SentChunk,
+    ChunkRef, CommitLog, Entry, EntryMatch, EntryPositions, EntryReader, Log, LogError, Role, SentChunk,
 };
 use fulgurite_types::EntryId;
 use parking_lot::{Mutex, MutexGuard};
@@ -31,6 +31,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A message has about so many bytes of entries and chunks.
 pub(crate) const APPEND_BYTES_MAX: usize = 1 << 20;
+
+const DAMAGED: &str = "reading an entry for another node: the log is damaged";
 
 /// A node.
 #[derive(Debug)]
@@ -189,13 +191,16 @@ impl Node {
         if let Some((known, by)) = state.is_old {
             return Err(NodeError::OldDirectory { own: state.terms.life(), known, by });
         }
+        if let Some(cause) = self.log.poisoned() {
+            return Err(LogError::Poisoned(cause).into());
+        }
         match state.must_reopen {
             Some(up_to) => Err(NodeError::MustReopen { node: self.number, up_to }),
             None => Ok(()),
         }
     }
 
-    // Who says what.
+    // From which node and life a message is.
 
     /// The cluster, with the members that this node has.
     pub fn cluster(&self) -> Arc<Cluster> {
@@ -236,7 +241,7 @@ impl Node {
         Envelope { cluster, from, nonces, to, known: terms.known(to) }
     }
 
-    /// Checks from whom a message is, and to whom; first who sends it, for its word counts for nothing else.
+    /// Checks from which life of which node a message is, and for which node; the sender first, for what an older copy says counts for nothing.
     fn check_envelope(&self, state: &mut State, envelope: &Envelope) -> Result<(), NodeError> {
         let Envelope { cluster, from, ref nonces, to, known } = *envelope;
         let own = state.terms.cluster().id;
@@ -263,12 +268,18 @@ impl Node {
     /// Remembers the life of a node from which a message came, and those from which that node has heard (INV-REP-9).
     fn remember(&self, state: &mut State, envelope: &Envelope, heard: &[Lived]) -> Result<(), NodeError> {
         let from = Lived { life: envelope.from, nonces: Arc::clone(&envelope.nonces) };
+        let is_of_others = |lived: &&Lived| ![self.number, from.life.node].contains(&lived.life.node);
+        // Most messages have none.
         let is_news = |lived: &&Lived| {
             let Life { node, .. } = lived.life;
-            let known = state.terms.known(node);
-            node != self.number && node != from.life.node && known.is_none_or(|known| lived.continues(&known))
+            let continues = || state.terms.known(node).is_none_or(|known| lived.continues(&known));
+            state.lived.get(&node) != Some(*lived) && state.terms.has_member(node) && continues()
         };
-        let news: Vec<Lived> = heard.iter().filter(is_news).chain([&from]).cloned().collect();
+        let heard = heard.iter().filter(is_of_others).chain([&from]);
+        let news: Vec<Lived> = heard.filter(is_news).cloned().collect();
+        if news.is_empty() {
+            return Ok(());
+        }
         let lives: Vec<Life> = news.iter().map(|lived| lived.life).collect();
         state.terms.remember(&lives)?;
         state.lived.extend(news.into_iter().map(|lived| (lived.life.node, lived)));
@@ -376,8 +387,8 @@ impl Node {
     pub fn retire(&self) -> Option<Option<u64>> {
         let mut state = self.state.lock();
         let led = || {
-            let is_over = self.log.role() != Some(Role::Follower) || state.terms.has_failed();
-            is_over.then_some(None)
+            let has_failed = state.terms.has_failed() || self.log.poisoned().is_some();
+            (has_failed || self.log.role() != Some(Role::Follower)).then_some(None)
         };
         let up_to = state.must_reopen.or_else(led).filter(|_| !state.is_retired)?;
         state.is_retired = true;
@@ -421,11 +432,13 @@ impl Node {
         let mut reader = self.log.entries(if known.is_some() { after } else { after - 1 })?;
         let previous = match known {
             Some(id) => id,
-            None => reader.next_id()?.ok_or_else(|| NodeError::Gap {
-                node: self.number,
-                previous: EntryId { term: 0, index: after },
-                last: self.positions().last,
-            })?,
+            None => {
+                reader.next_id().map_err(|error| self.unreadable(error))?.ok_or_else(|| NodeError::Gap {
+                    node: self.number,
+                    previous: EntryId { term: 0, index: after },
+                    last: self.positions().last,
+                })?
+            }
         };
         let (chunks, entries, begun) = (Vec::new(), Vec::new(), None);
         let mut append = Append {
@@ -443,6 +456,14 @@ impl Node {
         };
         self.fill(&mut append, &mut reader)?;
         Ok(Some(append))
+    }
+
+    /// The error for what this log has and cannot be read: it is damaged, so the node says nothing any more.
+    fn unreadable(&self, error: LogError) -> NodeError {
+        if matches!(error, LogError::Damaged(_)) {
+            self.log.poison(DAMAGED);
+        }
+        error.into()
     }
 
     /// Fills a message with what comes next in the log.
@@ -485,10 +506,10 @@ impl Node {
         let begun = self.begun.lock().clone();
         let is_next = |next: &Arc<NextEntry>| sent > 0 && next.entry.id.index == append.previous.index + 1;
         if let Some(next) = begun.filter(is_next) {
-            reader.next_id()?;
+            reader.next_id().map_err(|error| self.unreadable(error))?;
             return Ok(Some(next));
         }
-        let Some(entry) = reader.next()? else { return Ok(None) };
+        let Some(entry) = reader.next().map_err(|error| self.unreadable(error))? else { return Ok(None) };
         Ok(Some(Arc::new(NextEntry { entry, chunks: reader.take_chunks() })))
     }
 
@@ -509,10 +530,7 @@ impl Node {
         }
         self.check_envelope(&mut state, &appended.envelope)?;
         if let Err(error) = self.remember(&mut state, &appended.envelope, &[]) {
-            // It would count nothing any more.
-            state.leading = None;
-            self.log.fence()?;
-            return Err(error);
+            return Err(self.stop_leading(&mut state, error));
         }
         let Some(leading) = state.leading.as_mut().filter(|leading| leading.term == appended.term) else {
             return Ok(false);
@@ -543,13 +561,23 @@ impl Node {
         if id.term != leading.term {
             return Ok(false);
         }
-        leading.agreed = leading.agreed.max(id);
         let cluster = Arc::clone(&leading.cluster);
-        state.terms.note_in_force(&cluster)?;
+        leading.agreed = leading.agreed.max(id);
+        if let Err(error) = state.terms.note_in_force(&cluster) {
+            return Err(self.stop_leading(&mut state, error.into()));
+        }
         drop(state);
         // Others may still get it: then it is read again.
         self.begun.lock().take_if(|begun| begun.entry.id.index <= id.index);
         Ok(self.log.raise_agreed(id)?)
+    }
+
+    /// Its file of terms failed: it could count no life and note no term any more.
+    fn stop_leading(&self, state: &mut State, error: NodeError) -> NodeError {
+        state.leading = None;
+        // It leads, so its log is replicated.
+        let _ = self.log.fence();
+        error
     }
 
     // Reads.

@@ -92,15 +92,26 @@ impl Replica {
         cluster: &Cluster,
         number: u32,
     ) -> Result<Replica, NodeError> {
+        Replica::make(env, path.as_ref(), options.into(), cluster, number, false)
+    }
+
+    fn make(
+        env: Arc<dyn Env>,
+        path: &Path,
+        options: ReplicaOptions,
+        cluster: &Cluster,
+        number: u32,
+        is_copy: bool,
+    ) -> Result<Replica, NodeError> {
         cluster.checked(number)?;
-        let (path, options) = (path.as_ref(), options.into());
         let database = open_database(&env, path, number, &options, None)?;
         let last = database.log().entry_positions().map_or_else(Default::default, |at| at.last);
-        if last.index > 0 {
+        if last.index > 0 && !is_copy {
             return Err(NodeError::Used { node: number, last });
         }
         let dir = open_dir(&env, path)?;
-        TermFile::create(&dir, database.log().database(), cluster, number, env.random_u64(), 0)?;
+        let id = database.log().database();
+        TermFile::create(&dir, id, cluster, number, env.random_u64(), last.term)?;
         Replica::with(env, path, options, number, database)
     }
 
@@ -117,21 +128,17 @@ impl Replica {
         cluster: &Cluster,
         number: u32,
     ) -> Result<Replica, NodeError> {
-        cluster.checked(number)?;
-        let (path, mut options) = (path.as_ref(), options.into());
+        let mut options = options.into();
         options.database.create = false;
-        let dir = open_dir(&env, path)?;
-        TermFile::check_none(&dir)?;
-        let database = open_database(&env, path, number, &options, None)?;
-        let term = database.log().entry_positions().map_or(0, |at| at.last.term);
-        TermFile::create(&dir, database.log().database(), cluster, number, env.random_u64(), term)?;
-        Replica::with(env, path, options, number, database)
+        TermFile::check_none(&open_dir(&env, path.as_ref())?)?;
+        Replica::make(env, path.as_ref(), options, cluster, number, true)
     }
 
     /// Opens a node after a crash or a close.
     ///
     /// # Errors
-    /// [`NodeError::Term`] if its file of terms is missing, damaged, or another node's. [`NodeError::Database`], and those of [`Node::new`].
+    /// [`NodeError::Term`] if its file of terms is missing, damaged, or another node's. [`NodeError::Damaged`], [`NodeError::Database`], and those of
+    /// [`Node::new`].
     pub fn open(
         env: Arc<dyn Env>,
         path: impl AsRef<Path>,
@@ -156,7 +163,7 @@ impl Replica {
         Ok(Replica { number, env, path: path.to_path_buf(), options, open, opening: Mutex::new(()) })
     }
 
-    /// Closes its database and opens it again, if it has to be ([`NodeError::MustReopen`]), or if it leads or led: cut after the last entry that
+    /// Closes its database and opens it again, if it has to be ([`NodeError::MustReopen`]), if it leads or led, or if its disk failed: cut after the last entry that
     /// it has in common with the leader, if that has others from there on. Transactions and snapshots of the former opening end with
     /// [`fulgurite::Error::Closed`], commits on their way with [`fulgurite::Error::OutcomeUnknown`]; [`Replica::database`] returns the new one.
     /// Which entry that is, only the node knows, and once: a cut that was right a moment ago may lose what was acknowledged since.
@@ -297,7 +304,10 @@ fn open_database(
 ) -> Result<Database, NodeError> {
     let ReplicaOptions { database, unagreed_bytes_max, quorum_wait, .. } = options.clone();
     let replica = fulgurite::Replica { node, up_to_entry, unagreed_bytes_max, quorum_wait };
-    Ok(Database::open_replica(env.clone(), path, database, replica, |_| {})?)
+    Database::open_replica(env.clone(), path, database, replica, |_| {}).map_err(|error| match error {
+        fulgurite::Error::Damaged(damage) => NodeError::Damaged { node, damage },
+        other => other.into(),
+    })
 }
 
 fn open_dir(env: &Arc<dyn Env>, path: &Path) -> Result<Arc<dyn fulgurite_env::Dir>, NodeError> {

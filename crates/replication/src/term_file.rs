@@ -316,19 +316,18 @@ impl TermFile {
     /// Notes that one was, with `cluster`: if that has a later set of members with this node in it, that is the one from now on.
     ///
     /// # Errors
-    /// [`TermError::Io`], [`TermError::Unknown`].
+    /// [`TermError::Members`]: nothing was written. [`TermError::Io`], [`TermError::Unknown`].
     pub fn note_in_force(&mut self, cluster: &Cluster) -> Result<(), TermError> {
-        let is_later = cluster.version > self.cluster.version && cluster.members.contains(&self.record.node);
-        if (self.record.is_in_force || *cluster != *self.cluster) && !is_later {
+        let is_first_time = *cluster == *self.cluster && !self.record.is_in_force;
+        let is_later = cluster.id == self.cluster.id
+            && cluster.version > self.cluster.version
+            && cluster.members.contains(&self.record.node);
+        if !is_first_time && !is_later {
             return Ok(());
         }
-        let members = cluster.members.iter().map(|member| (*member, self.known(*member))).collect();
-        self.save_record(Record {
-            version: cluster.version,
-            members,
-            is_in_force: true,
-            ..self.record.clone()
-        })
+        let Cluster { version, members, .. } = cluster.checked(self.record.node)?;
+        let members = members.into_iter().map(|member| (member, self.known(member))).collect();
+        self.save_record(Record { version, members, is_in_force: true, ..self.record.clone() })
     }
 
     fn save_record(&mut self, record: Record) -> Result<(), TermError> {
@@ -594,7 +593,12 @@ mod tests {
         terms.note_in_force(&Cluster { version: 7, members: vec![3, 8], ..cluster() }).unwrap();
         assert_eq!((terms.cluster().version, terms.is_in_force()), (7, true));
         terms.note_in_force(&Cluster { version: 9, members: vec![1, 8], ..cluster() }).unwrap();
-        assert_eq!(terms.cluster().version, 7, "it is no member of that");
+        terms.note_in_force(&Cluster { id: ClusterId(1), version: 9, members: vec![3] }).unwrap();
+        for members in [(1..=32).collect(), vec![3, 3], vec![0, 3]] {
+            let wrong = Cluster { version: 9, members, ..cluster() };
+            assert!(matches!(terms.note_in_force(&wrong), Err(TermError::Members { node: 3, .. })));
+        }
+        assert_eq!(terms.cluster().version, 7, "none of these is a set with this node, of this cluster");
     }
 
     /// Whatever is damaged in one copy, what was returned for is in the other.

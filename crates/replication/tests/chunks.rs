@@ -187,7 +187,7 @@ fn chunks_stay_while_their_commit_may_be_agreed_and_no_longer() {
     for n in 0..12 {
         assert!(get(&trio.db(3), &format!("k{n}")) == Some(long(n, 300_000)), "k{n}");
     }
-    // Node 1 has more, which nobody else got.
+    // Node 1 has the same, and node 2 leads.
     let table = trio.db(2).open_table("t").unwrap();
     let count = table.range(..).unwrap().count();
     put(&trio.db(2), "new", &long(3, 700_000)).unwrap();

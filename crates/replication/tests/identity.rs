@@ -348,3 +348,23 @@ fn what_is_agreed_survives_a_change_of_members() {
     let error = trio.replicas[1].appoint(11, &promises).unwrap_err();
     assert!(matches!(error, NodeError::NoMajority { fenced: 2, members: 4, .. }), "{error}");
 }
+
+/// A leader that cannot remember a life counts nothing of it, and leads no more; it goes on once it is opened again.
+#[test]
+fn a_leader_whose_file_of_terms_fails_leads_no_more() {
+    let mut trio = Trio::new(options().into());
+    trio.appoint(1, &[1, 2]);
+    trio.replica(1).flush().unwrap();
+    let message = trio.replica(1).append_after(3, 0).unwrap().unwrap();
+    let appended = trio.replica(3).append(&message).unwrap();
+    trio.envs[0].faults().fail_all_writes(true);
+    let error = trio.replica(1).acknowledged(&appended).unwrap_err();
+    trio.envs[0].faults().fail_all_writes(false);
+    assert!(matches!(error, NodeError::Term(TermError::Io { action: "write", .. })), "{error}");
+    assert_eq!(trio.replica(1).node().leads(), None);
+    assert_eq!(trio.replica(1).positions().entries.agreed.index, 0);
+    trio.replica(1).reopen().unwrap();
+    trio.appoint(1, &[1, 2]);
+    trio.replicate(1, &[3]);
+    assert!(trio.replica(1).positions().entries.agreed.index > 1);
+}

@@ -515,3 +515,47 @@ fn an_opening_that_fails_leaves_a_replica_that_says_so() {
     trio.replicate(2, &[1, 3]);
     assert_eq!(trio.replica(1).positions().entries, trio.replica(2).positions().entries);
 }
+
+/// The log of a follower is damaged where it has acknowledged: it acknowledges and promises nothing any more, and is not opened again.
+#[test]
+fn a_follower_whose_log_is_damaged_says_nothing_more_and_has_to_be_filled() {
+    let mut trio = led();
+    // Longer than what a reader has in memory.
+    let marked = |n: usize| format!("<{n:03}>").repeat(4000);
+    for n in 0..40 {
+        put(&trio.db(1), &format!("k{n}"), &marked(n)).unwrap();
+        trio.replica(1).flush().unwrap();
+        trio.send(1, 2);
+    }
+    trio.replica(1).flush().unwrap();
+    trio.send(1, 2);
+    let env = &trio.envs[1];
+    let is_at = |bytes: &[u8]| bytes.windows(10).position(|bytes| bytes == b"<020><020>");
+    let segments = env.list_raw().into_iter().map(|(path, _)| path);
+    let (path, at) = segments
+        .filter_map(|path| Some((path.clone(), is_at(&env.read_raw(&path).ok()?)?)))
+        .next()
+        .expect("it is written");
+    env.corrupt(&path, at as u64 + 100, |byte| *byte ^= 1).unwrap();
+    let error = loop {
+        match trio.db(2).maintain() {
+            Ok(worked) => assert!(worked, "it applies up to the damage"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Damaged(_)), "{error}");
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replica(1).flush().unwrap();
+    let message = trio.replica(1).append_after(2, 42).unwrap().unwrap();
+    let error = trio.replica(2).append(&message).unwrap_err().to_string();
+    assert!(error.contains("the log is damaged"), "{error}");
+    assert!(trio.replica(2).fence(9, Some(3)).is_err());
+    let env = trio.envs[1].crash(CrashKind::Kill, 7);
+    let error = Replica::open(shared(&env), "/db", options(), 2).unwrap_err();
+    assert!(matches!(error, NodeError::Damaged { node: 2, .. }), "{error}");
+    assert!(error.to_string().contains("fill it from another node"), "{error}");
+    // The others go on.
+    trio.replicate(1, &[3]);
+    assert_eq!(get(&trio.db(3), "k").as_deref(), Some("v"));
+    trio.crash(3, CrashKind::PowerCut);
+}

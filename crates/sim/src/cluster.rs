@@ -286,7 +286,7 @@ impl Cluster {
         }
     }
 
-    /// The copy comes in the place of the directory, if all other nodes have heard of a later start of the node: else nobody can find it. One of
+    /// The copy comes in the place of the directory, if all other nodes have heard of a later start of the node: else none can find it. One of
     /// a cluster at most, so that a majority keeps its disks.
     fn restore_directory(&mut self) {
         let Some((at, _, start)) = &self.copy else { return };
