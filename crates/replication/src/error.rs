@@ -297,6 +297,15 @@ pub enum NodeError {
         /// The last entry of its log.
         last: EntryId,
     },
+    /// A node was to be filled from a copy that ends before what the node has: it would lack what it acknowledged. Copy the leader's database, now.
+    OldCopy {
+        /// The node.
+        node: u32,
+        /// The last entry of its log.
+        last: EntryId,
+        /// That of the copy.
+        copied: EntryId,
+    },
     /// The node's database is damaged: it may lack what it acknowledged, so it is not opened. Fill it from another node, under another number
     /// ([`Replica::join`](crate::Replica::join)).
     Damaged {
@@ -358,6 +367,11 @@ impl fmt::Display for NodeError {
                 f,
                 "the log has entry {last} already, and no file of terms: it may have voted as node {node}; fill it from another one, under \
                  another number"
+            ),
+            NodeError::OldCopy { node, last, copied } => write!(
+                f,
+                "the copy ends with entry {copied}, and node {node} may have acknowledged entry {last}; fill it from a copy of the leader's \
+                 database, made now"
             ),
             NodeError::Database(error) => error.fmt(f),
             NodeError::Term(error) => error.fmt(f),

@@ -9,6 +9,7 @@ use crate::term_file::TermFile;
 use fulgurite::{Csn, Database, Options};
 use fulgurite_env::Env;
 use fulgurite_log::EntryPositions;
+use fulgurite_types::EntryId;
 use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -105,7 +106,7 @@ impl Replica {
     ) -> Result<Replica, NodeError> {
         cluster.checked(number)?;
         let database = open_database(&env, path, number, &options, None)?;
-        let last = database.log().entry_positions().map_or_else(Default::default, |at| at.last);
+        let last = last_entry(&database);
         if last.index > 0 && !is_copy {
             return Err(NodeError::Used { node: number, last });
         }
@@ -132,6 +133,45 @@ impl Replica {
         options.database.create = false;
         TermFile::check_none(&open_dir(&env, path.as_ref())?)?;
         Replica::make(env, path.as_ref(), options, cluster, number, true)
+    }
+
+    /// Fills a node that lacks more than the log of the others still has ([`fulgurite_log::LogError::TooOld`]), or has another history: moves its file of terms from `path`,
+    /// its closed directory, to `copy`, a copy of another node's database without that one's file of terms, as for [`Replica::join`]. From then on
+    /// `copy` is its directory, and the former one can be removed. It keeps its number, its promises and its lives, so the members stay as they are.
+    ///
+    /// **INV-REP-11**: the copy's last entry is not before the node's own. Then all that this node acknowledged, and that is agreed or may still be, is in the copy, as it is in the
+    /// log of a leader for which the node may promise.
+    ///
+    /// # Errors
+    /// [`NodeError::OldCopy`] if the copy ends before what the node has: copy the leader. [`NodeError::Damaged`] if the node's own database is:
+    /// then what it acknowledged is not known, and a new node has to take its place. [`NodeError::Term`] if `copy` has a file of terms: it is another node's,
+    /// or a crash of the machine cut this call off, and the node is there already, to be opened. [`NodeError::OldDirectory`], [`NodeError::Database`].
+    pub fn refill(
+        env: Arc<dyn Env>,
+        path: impl AsRef<Path>,
+        copy: impl AsRef<Path>,
+        options: impl Into<ReplicaOptions>,
+        number: u32,
+    ) -> Result<Replica, NodeError> {
+        let mut options = options.into();
+        options.database.create = false;
+        let (path, copy) = (path.as_ref(), copy.as_ref());
+        let (from, to) = (open_dir(&env, path)?, open_dir(&env, copy)?);
+        TermFile::check_none(&to)?;
+        let own = open_database(&env, path, number, &options, None)?;
+        let terms = TermFile::open(&from, own.log().database(), number, env.random_u64())?;
+        if let Some((known, by)) = terms.condemned() {
+            return Err(NodeError::OldDirectory { own: terms.life(), known, by });
+        }
+        let last = last_entry(&own);
+        own.close()?;
+        let database = open_database(&env, copy, number, &options, None)?;
+        let copied = last_entry(&database);
+        if copied < last {
+            return Err(NodeError::OldCopy { node: number, last, copied });
+        }
+        terms.move_to(&from, &to, database.log().database(), copied.term)?;
+        Replica::with(env, copy, options, number, database)
     }
 
     /// Opens a node after a crash or a close.
@@ -308,6 +348,10 @@ fn open_database(
         fulgurite::Error::Damaged(damage) => NodeError::Damaged { node, damage },
         other => other.into(),
     })
+}
+
+fn last_entry(database: &Database) -> EntryId {
+    database.log().entry_positions().map_or_else(Default::default, |at| at.last)
 }
 
 fn open_dir(env: &Arc<dyn Env>, path: &Path) -> Result<Arc<dyn fulgurite_env::Dir>, NodeError> {

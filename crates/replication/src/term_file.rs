@@ -190,16 +190,6 @@ impl TermFile {
         term: u64,
     ) -> Result<(), TermError> {
         let Cluster { id, version, members } = cluster.checked(node)?;
-        let path = dir.path().join(TERM_FILE_NAME);
-        let io = |action| {
-            let path = path.clone();
-            move |source| TermError::Io { action, path, source }
-        };
-        TermFile::check_none(dir)?;
-        let entries = dir.list().map_err(io("list the directory of"))?;
-        if entries.iter().any(|entry| entry.name == NEW_NAME) {
-            dir.remove(NEW_NAME).map_err(io("begin again to create"))?;
-        }
         let members = members.into_iter().map(|member| (member, None)).collect();
         let record = Record {
             writes: 1,
@@ -216,12 +206,48 @@ impl TermFile {
             nonces: Vec::new(),
             members,
         };
+        TermFile::make(dir, &record)
+    }
+
+    /// Makes a file with a record, durably.
+    fn make(dir: &Arc<dyn Dir>, record: &Record) -> Result<(), TermError> {
+        let path = dir.path().join(TERM_FILE_NAME);
+        let io = |action| {
+            let path = path.clone();
+            move |source| TermError::Io { action, path, source }
+        };
+        TermFile::check_none(dir)?;
+        let entries = dir.list().map_err(io("list the directory of"))?;
+        if entries.iter().any(|entry| entry.name == NEW_NAME) {
+            dir.remove(NEW_NAME).map_err(io("begin again to create"))?;
+        }
         let block = record.encode();
         let file = dir.open(NEW_NAME, OpenOptions::CreateNew).map_err(io("create"))?;
         let written = file.write_at(&block, 0).and_then(|()| file.write_at(&block, COPY_BYTES as u64));
         written.and_then(|()| file.sync_data()).map_err(io("write"))?;
         dir.rename(NEW_NAME, TERM_FILE_NAME).map_err(io("name"))?;
         dir.sync().map_err(io("make the name durable of"))
+    }
+
+    /// Moves the file from one directory to another, with the database that is there, of which the last entry has this term. Durable in the other one
+    /// before it is gone here: a crash in between leaves both.
+    ///
+    /// # Errors
+    /// [`TermError::Io`], also if there is a file already.
+    pub(crate) fn move_to(
+        self,
+        from: &Arc<dyn Dir>,
+        to: &Arc<dyn Dir>,
+        database: DatabaseId,
+        last_term: u64,
+    ) -> Result<(), TermError> {
+        let mut record = Record { database, writes: self.record.writes + 1, ..self.record };
+        if last_term > record.term {
+            (record.term, record.vote) = (last_term, None);
+        }
+        TermFile::make(to, &record)?;
+        let removed = from.remove(TERM_FILE_NAME).and_then(|()| from.sync());
+        removed.map_err(|source| TermError::Io { action: "remove", path: self.path, source })
     }
 
     /// Fails if there is a file in a directory.

@@ -1,4 +1,5 @@
 //! Three replicas with their databases, on simulated disks and on one thread.
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use fulgurite::{Csn, Database, Options};
 use fulgurite_env::Env;
