@@ -26,6 +26,8 @@ pub struct Envelope {
 pub struct Fenced {
     /// Its cluster, with the members that it has.
     pub cluster: Arc<Cluster>,
+    /// The newest version of the members with which an entry was agreed, as it has heard.
+    pub in_force: Option<u64>,
     /// The node.
     pub life: Life,
     /// The nonces of its last starts, this one's last.

@@ -173,8 +173,8 @@ impl Node {
         }
         let terms = &state.terms;
         let (cluster, nonces) = (Arc::clone(terms.cluster()), Arc::clone(terms.nonces()));
-        let (life, lives) = (terms.life(), terms.lives());
-        Ok(Fenced { cluster, life, nonces, term, nominee, last: self.positions().last, lives })
+        let (in_force, life, lives) = (terms.in_force(), terms.life(), terms.lives());
+        Ok(Fenced { cluster, in_force, life, nonces, term, nominee, last: self.positions().last, lives })
     }
 
     /// Ends older terms, and notes a new one (INV-REP-4).
@@ -217,6 +217,24 @@ impl Node {
         let mut state = self.state.lock();
         self.check_usable(&state)?;
         state.terms.change_members(members)?;
+        Ok(Arc::clone(state.terms.cluster()))
+    }
+
+    /// Takes the members that another node has, if they are later ones, and what that one has heard: for a node that was away, or did not hear in time that an
+    /// entry was agreed with the members that it has. It may be needed for a majority that all has the later ones, and without that no leader can tell it.
+    ///
+    /// # Errors
+    /// [`NodeError::Term`] with [`TermError::NotInForce`] if the other one was made for its members and has heard of no entry that was agreed, or
+    /// [`TermError::Members`] if this node is none of them; [`NodeError::OtherCluster`]. Nothing was changed.
+    pub fn adopt_members(&self, of: &Fenced) -> Result<Arc<Cluster>, NodeError> {
+        let mut state = self.state.lock();
+        self.check_usable(&state)?;
+        let own = state.terms.cluster().id;
+        if of.cluster.id != own {
+            let (own, other) = ((self.number, own), (of.life.node, of.cluster.id));
+            return Err(NodeError::OtherCluster { own, other });
+        }
+        state.terms.adopt_members(&of.cluster, of.in_force)?;
         Ok(Arc::clone(state.terms.cluster()))
     }
 

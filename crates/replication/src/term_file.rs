@@ -39,8 +39,8 @@ struct Record {
     database: DatabaseId,
     cluster: ClusterId,
     version: u64,
-    /// Whether a leader was appointed with these members.
-    is_in_force: bool,
+    /// The newest version of the members with which an entry was agreed, as this node has heard: this version, or the one before.
+    in_force: Option<u64>,
     node: u32,
     /// The node that it voted for in `term`; nodes are numbered from 1.
     vote: Option<u32>,
@@ -73,7 +73,7 @@ impl Record {
         block.put_u64(self.directory);
         block.put_u64(self.starts);
         block.put_u64(self.version);
-        block.put_u64(self.is_in_force.into());
+        block.put_u64(self.in_force.map_or(0, |version| version.saturating_add(1)));
         block.put_u64(self.condemned_by.into());
         self.nonces.iter().for_each(|nonce| block.put_u64(*nonce));
         block.resize(MEMBERS_AT, 0);
@@ -135,7 +135,7 @@ impl Record {
             },
             starts: reader.u64("starts")?,
             version: reader.u64("version of the members")?,
-            is_in_force: reader.u64("whether they are in force")? != 0,
+            in_force: reader.u64("version in force")?.checked_sub(1),
             condemned_by: reader.u64("node that knows of another life")? as u32,
             nonces: Vec::new(),
             members: Vec::with_capacity(count.into()),
@@ -196,7 +196,7 @@ impl TermFile {
             database,
             cluster: id,
             version,
-            is_in_force: false,
+            in_force: None,
             node,
             vote: None,
             term,
@@ -331,7 +331,12 @@ impl TermFile {
 
     /// Whether it is on record that an entry of a leader was agreed with these members.
     pub fn is_in_force(&self) -> bool {
-        self.record.is_in_force
+        self.record.in_force == Some(self.record.version)
+    }
+
+    /// The newest version of the members of which that is on record.
+    pub fn in_force(&self) -> Option<u64> {
+        self.record.in_force
     }
 
     /// Whether an earlier save failed.
@@ -344,16 +349,36 @@ impl TermFile {
     /// # Errors
     /// [`TermError::Members`]: nothing was written. [`TermError::Io`], [`TermError::Unknown`].
     pub fn note_in_force(&mut self, cluster: &Cluster) -> Result<(), TermError> {
-        let is_first_time = *cluster == *self.cluster && !self.record.is_in_force;
+        let is_first_time = *cluster == *self.cluster && !self.is_in_force();
         let is_later = cluster.id == self.cluster.id
             && cluster.version > self.cluster.version
             && cluster.members.contains(&self.record.node);
         if !is_first_time && !is_later {
             return Ok(());
         }
+        self.save_members(cluster, Some(cluster.version))
+    }
+
+    fn save_members(&mut self, cluster: &Cluster, in_force: Option<u64>) -> Result<(), TermError> {
         let Cluster { version, members, .. } = cluster.checked(self.record.node)?;
         let members = members.into_iter().map(|member| (member, self.known(member))).collect();
-        self.save_record(Record { version, members, is_in_force: true, ..self.record.clone() })
+        self.save_record(Record { version, members, in_force, ..self.record.clone() })
+    }
+
+    /// Takes the members that another node has, if these are later ones, and what that one has heard of `in_force`, as if this node had heard it and gone to them itself.
+    ///
+    /// # Errors
+    /// [`TermError::NotInForce`] if that one has not heard that the members before them were in force: it was made for them. [`TermError::Members`].
+    /// Nothing was written. [`TermError::Io`], [`TermError::Unknown`].
+    pub fn adopt_members(&mut self, cluster: &Cluster, in_force: Option<u64>) -> Result<(), TermError> {
+        if !in_force.is_some_and(|version| version.saturating_add(1) >= cluster.version) {
+            return Err(TermError::NotInForce { members: cluster.members.clone(), version: cluster.version });
+        }
+        let is_news = *cluster == *self.cluster && in_force > self.record.in_force;
+        if cluster.version > self.cluster.version || is_news {
+            return self.save_members(cluster, in_force);
+        }
+        Ok(())
     }
 
     fn save_record(&mut self, record: Record) -> Result<(), TermError> {
@@ -366,12 +391,11 @@ impl TermFile {
     /// [`TermError::Members`], [`TermError::ManyMembers`], [`TermError::NotInForce`]: nothing was written. [`TermError::Io`], [`TermError::Unknown`].
     pub fn change_members(&mut self, members: &[u32]) -> Result<(), TermError> {
         let before = Arc::clone(&self.cluster);
-        let Cluster { version, members, .. } = before.change(members, self.record.node)?;
-        if !self.record.is_in_force {
+        let changed = before.change(members, self.record.node)?;
+        if !self.is_in_force() {
             return Err(TermError::NotInForce { members: before.members.clone(), version: before.version });
         }
-        let members = members.into_iter().map(|member| (member, self.known(member))).collect();
-        self.save_record(Record { version, members, is_in_force: false, ..self.record.clone() })
+        self.save_members(&changed, Some(before.version))
     }
 
     /// This life of the node.
@@ -508,7 +532,7 @@ mod tests {
             database: ID,
             cluster: ClusterId(0xc1),
             version: 0x81,
-            is_in_force: true,
+            in_force: Some(0x81),
             node: 3,
             vote: Some(2),
             term: 0x1122,
@@ -528,7 +552,7 @@ mod tests {
              c1000000000000000000000000000000\
              22110000000000000200000002000000\
              61000000000000000900000000000000\
-             81000000000000000100000000000000\
+             81000000000000008200000000000000\
              9100000000000000\
              710000000000000072000000000000000000000000000000\
              02000000000000004100000000000000\

@@ -368,3 +368,46 @@ fn a_leader_whose_file_of_terms_fails_leads_no_more() {
     trio.replicate(1, &[3]);
     assert!(trio.replica(1).positions().entries.agreed.index > 1);
 }
+
+/// Node 3 was away since the beginning, and is needed for a majority of the next members. Of a node that was made for these it learns nothing.
+#[test]
+fn a_node_that_did_not_hear_what_is_in_force_hears_it_from_one_that_did() {
+    let mut trio = Trio::new(options().into());
+    trio.appoint(1, &[1, 2]);
+    trio.replicate(1, &[2]);
+    let four = [1, 2, 3, 4];
+    let error = trio.replica(3).node().change_members(&four).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::NotInForce { version: 0, .. })), "{error}");
+    for number in [1, 2] {
+        trio.replica(number).node().change_members(&four).unwrap();
+    }
+    let copy = trio.envs[1].crash(CrashKind::Kill, 3);
+    copy.disk().open_dir("/db".as_ref()).unwrap().remove(TERM_FILE_NAME).unwrap();
+    let cluster = Cluster { members: four.into(), version: 1, ..cluster() };
+    let joined = Replica::join(shared(&copy), "/db", options(), &cluster, 4).unwrap();
+    let of_joined = joined.fence(20, None).unwrap();
+    assert_eq!(of_joined.in_force, None);
+    let error = trio.replica(3).node().adopt_members(&of_joined).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::NotInForce { version: 1, .. })), "{error}");
+
+    let of_two = fence(&trio, 2, 20, 1).unwrap();
+    assert_eq!((of_two.cluster.version, of_two.in_force), (1, Some(0)));
+    let other = Fenced { cluster: Cluster { id: ClusterId(7), ..cluster.clone() }.into(), ..of_two.clone() };
+    let error = trio.replica(3).node().adopt_members(&other).unwrap_err();
+    assert!(matches!(error, NodeError::OtherCluster { .. }), "{error}");
+    let without =
+        Fenced { cluster: Cluster { members: vec![1, 2], ..cluster.clone() }.into(), ..of_two.clone() };
+    let error = trio.replica(3).node().adopt_members(&without).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::Members { node: 3, .. })), "{error}");
+    assert_eq!(trio.replica(3).node().cluster().version, 0);
+    assert_eq!(*trio.replica(3).node().adopt_members(&of_two).unwrap(), cluster);
+    trio.crash(3, CrashKind::PowerCut);
+    assert_eq!(*trio.replica(3).node().cluster(), cluster);
+    // The ones before them were: these are not yet.
+    let error = trio.replica(3).node().change_members(&[1, 3, 4]).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::NotInForce { version: 1, .. })), "{error}");
+    // An older set changes nothing.
+    let of_old =
+        Fenced { cluster: Cluster { version: 0, ..cluster.clone() }.into(), in_force: Some(0), ..of_two };
+    assert_eq!(*trio.replica(3).node().adopt_members(&of_old).unwrap(), cluster);
+}

@@ -1,8 +1,9 @@
-//! Clients: transactions that read, write, delete and delete ranges, and reads at one node or behind a barrier.
+//! Clients: transactions that read, write, delete and delete ranges, some of which the leader acknowledges alone, and reads at one node or behind a
+//! barrier.
 
 use crate::cluster::Cluster;
 use crate::machine::{Machine, Read};
-use fulgurite::{Database, Error, Ticket};
+use fulgurite::{Acks, Database, Error, Table, Ticket};
 use fulgurite_env::Env;
 use fulgurite_replication::NodeError;
 use fulgurite_types::Csn;
@@ -14,20 +15,22 @@ pub(crate) const KEYS: u64 = 6;
 /// A value names the transaction that wrote it, of which there is one.
 pub(crate) type Value = Option<u64>;
 
-/// A transaction that has its number.
+/// A transaction that has its number, or may have.
 #[derive(Clone)]
 pub(crate) struct Transaction {
     pub id: u64,
-    pub csn: Csn,
+    /// `None` if its client does not know it.
+    pub csn: Option<Csn>,
     /// What it read before it wrote.
-    pub read: (u64, Value),
+    pub read: Option<(u64, Value)>,
     /// What it wrote, in order.
     pub writes: Vec<(u64, Value)>,
     /// When its value expires, in milliseconds since 1970; 0 is never.
     pub expires_at_ms: u64,
     /// The newest commit that was acknowledged to any client before it began.
     pub begun_after: Csn,
-    pub ticket: Ticket,
+    /// That of one which waits for a quorum.
+    pub ticket: Option<Ticket>,
 }
 
 pub(crate) fn key(number: u64) -> [u8; 2] {
@@ -51,6 +54,13 @@ fn name(id: u64) -> Vec<u8> {
     format!("#{id:012}").into_bytes()
 }
 
+/// A row that only makes the log long.
+pub(crate) fn filler(number: u64) -> [u8; 2] {
+    [b'f', b'0' + number as u8]
+}
+
+pub(crate) const FILLERS: u64 = 8;
+
 /// The transaction that a value, or a frame's body, names.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<u64> {
     let start = bytes.iter().position(|byte| *byte == b'#')?;
@@ -61,20 +71,20 @@ impl Cluster {
     /// A client begins a transaction at a node that takes itself for the leader, and commits it without waiting.
     pub fn commit(&mut self) {
         let Some(at) = self.leader() else { return };
+        if self.random.one_in(12) {
+            return self.commit_at_leader(at);
+        }
         for _ in 0..=self.random.below(3) {
-            let (id, kind) = (self.next_id, self.random.below(8));
-            self.next_id += 1;
-            let keys = (self.random.below(KEYS), self.random.below(KEYS));
-            let begun_after = self.newest_acknowledged();
+            let writes = self.writes_of(at);
             let db = self.machines[at].replica.database();
-            let now_ms = self.machines[at].env.clock().wall_ms();
-            let expires_at_ms = if id.is_multiple_of(4) { now_ms + id * 37 % 400 } else { 0 };
-            match transact(&db, id, kind, keys, expires_at_ms) {
+            let (id, expires_at_ms, begun_after) = (writes.id, writes.expires_at_ms, writes.begun_after);
+            match transact(&db, &writes) {
                 Ok((read, writes, ticket)) => {
                     let csn = ticket.csn();
+                    self.trace(id ^ csn.0 << 32);
+                    let (csn, read, ticket) = (Some(csn), Some(read), Some(ticket));
                     let transaction =
                         Transaction { id, csn, read, writes, expires_at_ms, begun_after, ticket };
-                    self.trace(id ^ transaction.csn.0 << 32);
                     self.transactions.insert(id, transaction.clone());
                     self.machines[at].waiting.push(transaction);
                 }
@@ -84,11 +94,47 @@ impl Cluster {
         }
     }
 
+    fn writes_of(&mut self, at: usize) -> Writes {
+        let (id, kind) = (self.next_id, self.random.below(8));
+        self.next_id += 1;
+        let keys = (self.random.below(KEYS), self.random.below(KEYS));
+        let begun_after = self.newest_acknowledged();
+        let now_ms = self.machines[at].env.clock().wall_ms();
+        let expires_at_ms = if id.is_multiple_of(4) { now_ms + id * 37 % 400 } else { 0 };
+        let is_long = self.is_log_short && id.is_multiple_of(2);
+        Writes { id, kind, keys, expires_at_ms, begun_after, is_long }
+    }
+
+    /// A client commits a transaction that reads nothing, for which the leader's own disk is enough: it may be lost with that.
+    fn commit_at_leader(&mut self, at: usize) {
+        let writes = self.writes_of(at);
+        let (id, expires_at_ms, begun_after) = (writes.id, writes.expires_at_ms, writes.begun_after);
+        let mut written = Vec::new();
+        let outcome =
+            self.on(at, |replica| Ok(transact_at_leader(&replica.database(), &writes, &mut written)?));
+        let csn = match &outcome {
+            Some(Err(NodeError::Database(Error::NotLeader { .. }))) => return,
+            Some(Ok(csn)) => Some(*csn),
+            _ => None,
+        };
+        let (read, ticket) = (None, None);
+        let transaction = Transaction { id, csn, read, writes: written, expires_at_ms, begun_after, ticket };
+        self.transactions.insert(id, transaction);
+        match outcome {
+            Some(Ok(csn)) => {
+                self.trace(id ^ csn.0 << 32);
+                self.machines[at].shows_unagreed = true;
+            }
+            Some(Err(error)) => self.failed(at, &error),
+            None => {}
+        }
+    }
+
     /// Transactions of a node whose outcome is there are acknowledged to their clients.
     pub fn acknowledge(&mut self, at: usize) {
         let waiting = std::mem::take(&mut self.machines[at].waiting);
         for transaction in waiting {
-            match transaction.ticket.try_wait() {
+            match transaction.ticket.as_ref().expect("it waits").try_wait() {
                 None => self.machines[at].waiting.push(transaction),
                 Some(Ok(_)) => self.checkers.acknowledged.note(&transaction),
                 Some(Err(Error::NotLeader { .. })) => self.checkers.order.refused(transaction.id),
@@ -104,7 +150,16 @@ impl Cluster {
         let db = self.machines[at].replica.database();
         let follows = self.machines[at].follows();
         let Some((csn, key, found)) = look_up(&db, self.random.below(KEYS)) else { return };
+        if self.shows_unagreed(at, csn) {
+            return;
+        }
         self.checkers.reads.check(self.seed, (at, csn, follows), (key, found), &self.checkers.order);
+    }
+
+    /// Whether a snapshot at a leader may see what no quorum has: commits that this leader alone has acknowledged, and all before them.
+    fn shows_unagreed(&self, at: usize, csn: Csn) -> bool {
+        let machine = &self.machines[at];
+        machine.shows_unagreed && csn > machine.replica.positions().entries.agreed.csn
     }
 
     /// A client begins a read at a leader, behind a barrier.
@@ -135,48 +190,82 @@ impl Cluster {
                 continue;
             }
             let Some((csn, key, found)) = look_up(&db, self.random.below(KEYS)) else { continue };
-            self.checkers.reads.check(self.seed, (at, csn, false), (key, found), &self.checkers.order);
+            if !self.shows_unagreed(at, csn) {
+                let (reads, order) = (&mut self.checkers.reads, &self.checkers.order);
+                reads.check(self.seed, (at, csn, false), (key, found), order);
+            }
             self.checkers.reads.check_newest(self.seed, at, csn, read.acknowledged);
         }
     }
 }
 
-type Transacted = ((u64, Value), Vec<(u64, Value)>, Ticket);
-
-/// Reads one key and writes it; some delete another one, or a range.
-fn transact(
-    db: &Database,
+/// What a transaction is about to do.
+struct Writes {
     id: u64,
     kind: u64,
     keys: (u64, u64),
     expires_at_ms: u64,
-) -> Result<Transacted, Error> {
+    begun_after: Csn,
+    /// It writes so much beside that the log has to be trimmed.
+    is_long: bool,
+}
+
+type Transacted = ((u64, Value), Vec<(u64, Value)>, Ticket);
+
+/// Reads one key and writes it; some delete another one, or a range.
+fn transact(db: &Database, writes: &Writes) -> Result<Transacted, Error> {
     let table = db.open_table(TABLE)?;
     let mut txn = db.begin();
-    let found = txn.get(&table, key(keys.0))?.and_then(|value| id_of(&value));
-    let mut writes = Vec::new();
-    match kind {
-        0 if keys.0 != keys.1 => {
-            txn.delete(&table, key(keys.1))?;
-            writes.push((keys.1, None));
+    let found = txn.get(&table, key(writes.keys.0))?.and_then(|value| id_of(&value));
+    let mut written = Vec::new();
+    writes.write(&mut txn, &table, &mut written)?;
+    Ok(((writes.keys.0, found), written, txn.commit_deferred()?))
+}
+
+/// Writes one key, and waits for the leader.
+fn transact_at_leader(db: &Database, writes: &Writes, written: &mut Vec<(u64, Value)>) -> Result<Csn, Error> {
+    let table = db.open_table(TABLE)?;
+    let mut txn = db.begin();
+    txn.set_acks(Acks::Local);
+    writes.write(&mut txn, &table, written)?;
+    Ok(txn.commit()?.csn)
+}
+
+impl Writes {
+    fn write(
+        &self,
+        txn: &mut fulgurite::Transaction,
+        table: &Table,
+        written: &mut Vec<(u64, Value)>,
+    ) -> Result<(), Error> {
+        let Writes { id, kind, keys, expires_at_ms, .. } = *self;
+        match kind {
+            0 if keys.0 != keys.1 => {
+                txn.delete(table, key(keys.1))?;
+                written.push((keys.1, None));
+            }
+            1 => {
+                txn.delete_range(table, key(keys.1)..)?;
+                written.extend((keys.1..KEYS).map(|number| (number, None)));
+            }
+            _ => {}
         }
-        1 => {
-            txn.delete_range(&table, key(keys.1)..)?;
-            writes.extend((keys.1..KEYS).map(|number| (number, None)));
+        let value = value(id);
+        if value.len() > 100_000 {
+            // The frame has to name it, and has no value.
+            txn.delete(table, name(id))?;
         }
-        _ => {}
+        if self.is_long {
+            (0..FILLERS)
+                .try_for_each(|number| txn.put(table, filler(number), vec![id as u8 | 0x80; 20_000]))?;
+        }
+        match expires_at_ms {
+            0 => txn.put(table, key(keys.0), value)?,
+            ms => txn.put_expiring(table, key(keys.0), value, UNIX_EPOCH + Duration::from_millis(ms))?,
+        }
+        written.push((keys.0, Some(id)));
+        Ok(())
     }
-    let value = value(id);
-    if value.len() > 100_000 {
-        // The frame has to name it, and has no value.
-        txn.delete(&table, name(id))?;
-    }
-    match expires_at_ms {
-        0 => txn.put(&table, key(keys.0), value)?,
-        ms => txn.put_expiring(&table, key(keys.0), value, UNIX_EPOCH + Duration::from_millis(ms))?,
-    }
-    writes.push((keys.0, Some(id)));
-    Ok(((keys.0, found), writes, txn.commit_deferred()?))
 }
 
 /// Reads a key in a snapshot; `None` if the database cannot be read any more.

@@ -3,14 +3,16 @@
 use crate::checkers::{Checkers, check_equal};
 use crate::client::Transaction;
 use crate::machine::{Machine, Shipping};
+use crate::members::Members;
 use crate::network::Network;
 use crate::random::Random;
 use fulgurite::{Error, ErrorKind};
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::LogError;
-use fulgurite_replication::{Fenced, NodeError, Replica};
+use fulgurite_replication::{NodeError, Replica};
 use fulgurite_types::Csn;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A rule that the harness breaks.
@@ -30,6 +32,8 @@ pub enum Canary {
     ReadsWithoutBarrier,
     /// A node with an older copy of its directory says that it was started often since.
     TrustsOldDirectories,
+    /// Nodes go to the next members before they have heard that the ones they have are in force.
+    ChangesMembersEarly,
 }
 
 impl Canary {
@@ -51,6 +55,10 @@ pub struct Summary {
     pub restarts: u64,
     /// Checkpoints that were written.
     pub checkpoints: u64,
+    /// Nodes that were replaced by new ones.
+    pub replaced: usize,
+    /// Nodes that were away for too long, and filled from copies.
+    pub filled: usize,
     /// A checksum over all that happened.
     pub trace: u64,
 }
@@ -61,16 +69,19 @@ pub(crate) struct Cluster {
     pub canary: Canary,
     pub machines: Vec<Machine>,
     pub network: Network,
+    pub members: Members,
     pub term: u64,
     pub next_id: u64,
+    /// Whether nodes keep little log for others, and clients write much.
+    pub is_log_short: bool,
     /// All that got a number, by their ids.
     pub transactions: BTreeMap<u64, Transaction>,
     pub checkers: Checkers,
     /// Whether steps are taken in the middle of another.
     pub depth: u32,
-    heals: bool,
-    /// A copy of a node's directory, and how often that had been started.
-    pub copy: Option<(usize, Arc<SimEnv>, u64)>,
+    pub heals: bool,
+    /// A copy of a node's directory, its path, and how often that had been started.
+    copy: Option<(usize, Arc<SimEnv>, PathBuf, u64)>,
     restarts: u64,
     checkpoints: u64,
     trace: u64,
@@ -81,12 +92,16 @@ pub(crate) struct Cluster {
 /// # Panics
 /// If a rule is broken.
 pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
+    let is_log_short = seed % 4 == 1;
+    let keeps = if is_log_short { 1 << 20 } else { 64 << 20 };
     let mut cluster = Cluster {
         seed,
         random: Random::new(seed),
         canary,
-        machines: (1..=nodes).map(|number| Machine::new(number, nodes, seed)).collect(),
+        machines: (1..=nodes).map(|number| Machine::new(number, nodes, seed, keeps)).collect(),
         network: Network::default(),
+        members: Members::new(nodes),
+        is_log_short,
         term: 0,
         next_id: 1,
         transactions: BTreeMap::new(),
@@ -99,7 +114,14 @@ pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
         trace: 0,
     };
     (0..steps).for_each(|_| cluster.step());
-    cluster.heal()
+    cluster.heal();
+    let Checkers { acknowledged, order, leaders, reads, .. } = &cluster.checkers;
+    acknowledged.check(seed, order);
+    check_equal(seed, cluster.kept().into_iter().map(|at| &cluster.machines[at]), order);
+    let Members { replaced, filled, .. } = cluster.members;
+    let (acknowledged, leaders, reads) = (acknowledged.count(), leaders.count(), reads.count());
+    let Cluster { restarts, checkpoints, trace, .. } = cluster;
+    Summary { acknowledged, leaders, reads, restarts, checkpoints, replaced, filled, trace }
 }
 
 impl Cluster {
@@ -107,13 +129,27 @@ impl Cluster {
         self.trace = (self.trace.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
+    /// A machine that was not stopped for good.
     pub fn any(&mut self) -> usize {
-        self.random.below(self.machines.len() as u64) as usize
+        let running: Vec<usize> =
+            (0..self.machines.len()).filter(|at| !self.machines[*at].is_stopped).collect();
+        running[self.random.below(running.len() as u64) as usize]
     }
 
     fn leaders(&self) -> Vec<usize> {
-        let leads = |machine: &Machine| machine.replica.node().leads().is_some();
+        let leads = |machine: &Machine| !machine.is_stopped && machine.replica.node().leads().is_some();
         (0..self.machines.len()).filter(|at| leads(&self.machines[*at])).collect()
+    }
+
+    /// After how many operations something crashes, if it does.
+    pub fn crash_in(&mut self, operations: u64) -> Option<u64> {
+        (!self.heals && self.random.one_in(4)).then(|| 1 + self.random.below(operations))
+    }
+
+    /// A number that no other crash of the run has.
+    pub fn restarts_with(&mut self, more: u64) -> u64 {
+        self.restarts += more;
+        self.seed + self.restarts
     }
 
     /// A leader, if any node takes itself for one.
@@ -130,9 +166,8 @@ impl Cluster {
     pub fn restart(&mut self, at: usize, kind: CrashKind) {
         // What was acknowledged on the way is.
         self.acknowledge(at);
-        self.restarts += 1;
-        let again = self.random.one_in(4).then(|| 1 + self.random.below(60));
-        self.machines[at].restart(kind, self.seed + self.restarts, again);
+        let (again, seed) = (self.random.one_in(4).then(|| 1 + self.random.below(60)), self.restarts_with(1));
+        self.machines[at].restart(kind, seed, again);
         self.check(at);
     }
 
@@ -169,6 +204,8 @@ impl Cluster {
                 matches!(error.kind(), ErrorKind::Reopen | ErrorKind::Environment | ErrorKind::Space)
             }
             NodeError::Log(LogError::NotLeader) => return,
+            // Of a node that was removed, or is not known to be added.
+            NodeError::Misdirected { .. } => return,
             NodeError::Log(LogError::Poisoned(_) | LogError::Io { .. } | LogError::Closed) => true,
             NodeError::Term(_) => true,
             _ => false,
@@ -203,6 +240,8 @@ impl Cluster {
             65 if self.random.one_in(4) => self.break_disk(),
             66 if self.random.one_in(3) => self.copy_directory(),
             67 => self.restore_directory(),
+            68 if self.depth == 0 => self.change_members(),
+            69 if self.depth == 0 => self.refill(),
             _ => {
                 let at = self.any();
                 self.maintain(at);
@@ -239,7 +278,7 @@ impl Cluster {
         let last = self.machines[at].last();
         let mut to = Vec::new();
         for other in (0..self.machines.len()).filter(|other| *other != at) {
-            if self.random.one_in(3) || !self.network.is_up(at, other) {
+            if self.random.one_in(3) || !self.network.is_up(at, other) || self.machines[other].is_stopped {
                 continue;
             }
             let number = other as u32 + 1;
@@ -252,7 +291,7 @@ impl Cluster {
     }
 
     /// What the threads of a database do.
-    fn maintain(&mut self, at: usize) {
+    pub fn maintain(&mut self, at: usize) {
         for _ in 0..4 {
             match self.on(at, |replica| Ok(replica.database().maintain()?)) {
                 Some(Ok(true)) => {}
@@ -279,31 +318,32 @@ impl Cluster {
     /// A copy is made of a node's directory.
     fn copy_directory(&mut self) {
         let at = self.any();
-        let Machine { env, replica, lost, .. } = &self.machines[at];
+        let Machine { env, replica, lost, path, .. } = &self.machines[at];
         if lost.is_none() {
             let copy = env.crash(CrashKind::Kill, self.seed ^ 0xc0_9e);
-            self.copy = Some((at, copy, replica.node().life().start));
+            self.copy = Some((at, copy, path.clone(), replica.node().life().start));
         }
     }
 
-    /// The copy comes in the place of the directory, if all other nodes have heard of a later start of the node: else none can find it. One of
-    /// a cluster at most, so that a majority keeps its disks.
+    /// The copy comes in the place of the directory, if all other members have heard of a later start of the node: else none can find it. One
+    /// at a time, and none while another is being replaced, so that a majority keeps its disks.
     fn restore_directory(&mut self) {
-        let Some((at, _, start)) = &self.copy else { return };
+        let Some((at, _, _, start)) = &self.copy else { return };
         let (number, start) = (*at as u32 + 1, *start);
-        let has_heard = |machine: &Machine| {
-            let lives = machine.replica.node().lives();
-            machine.replica.number() == number
-                || lives.iter().any(|life| life.node == number && life.start > start)
+        let has_heard = |at: usize| {
+            let replica = &self.machines[at].replica;
+            let lives = replica.node().lives();
+            replica.number() == number || lives.iter().any(|life| life.node == number && life.start > start)
         };
-        let is_first = self.machines.iter().all(|machine| machine.lost.is_none());
-        if !is_first || !self.machines.iter().all(has_heard) {
+        let kept = self.kept();
+        let is_whole = self.members.are_settled() && kept.len() == self.members.newest().len();
+        if !is_whole || !kept.contains(at) || !kept.iter().all(|at| has_heard(*at)) {
             return;
         }
-        let (at, copy, _) = self.copy.take().expect("it is there");
+        let (at, copy, path, _) = self.copy.take().expect("it is there");
         self.acknowledge(at);
-        self.restarts += 1;
-        self.machines[at].restore(copy, self.seed ^ 0xc0_9e ^ self.restarts << 20);
+        let seed = self.restarts_with(1) ^ 0xc0_9e << 20;
+        self.machines[at].restore(copy, path, seed);
         self.trace(at as u64);
     }
 
@@ -340,14 +380,20 @@ impl Cluster {
             positions.applied <= log.reserved_csn(),
             "seed {seed}: node {node} applied what it does not have"
         );
-        if agreed > checked
-            && let Ok(mut reader) = log.entries(checked)
-        {
+        if agreed > checked {
+            // The first ones may have been freed.
+            let mut reader = log.entries(checked).unwrap_or_else(|_| {
+                checked = self.checkers.agreed.last().min(agreed);
+                log.entries(checked).unwrap_or_else(|error| panic!("seed {seed}: node {node}: {error}"))
+            });
             while checked < agreed {
                 let entry = reader.next().expect("it can be read").expect("it has what is agreed");
-                // The first ones may have been freed.
-                if self.checkers.agreed.check(seed, node, &entry, &self.machines) {
+                let sets = self.members.from_term(entry.id.term);
+                if self.checkers.agreed.check(seed, node, &entry, (&self.machines, sets)) {
                     self.checkers.order.agreed(seed, &entry, &self.transactions);
+                    if let Some(version) = self.members.of_terms.get(&entry.id.term) {
+                        self.members.in_force = self.members.in_force.max(*version);
+                    }
                 }
                 checked = entry.id.index;
             }
@@ -355,52 +401,5 @@ impl Cluster {
         self.machines[at].checked = agreed;
         self.trace(agreed);
         self.acknowledge(at);
-    }
-
-    /// All nodes can talk to each other again: all end with the same rows, and what was acknowledged is in them.
-    fn heal(mut self) -> Summary {
-        self.network.clear();
-        // Above all terms, also if some nodes forgot theirs.
-        self.term += 100;
-        let term = self.term;
-        // An older copy would have to be filled from another node, under another number.
-        let kept: Vec<usize> =
-            (0..self.machines.len()).filter(|at| self.machines[*at].lost.is_none()).collect();
-        kept.iter().for_each(|at| self.restart(*at, CrashKind::PowerCut));
-        self.heals = true;
-        let fence = |term, nominee| -> Vec<Fenced> {
-            let fenced = kept.iter().map(|at| self.machines[*at].replica.fence(term, nominee));
-            fenced.map(|fenced| fenced.expect("nothing fails any more")).collect()
-        };
-        let seen = fence(term, None);
-        let best = seen.iter().max_by_key(|fenced| fenced.last).expect("there are nodes").life.node;
-        let fenced = fence(term + 1, Some(best));
-        let leader = best as usize - 1;
-        let replica = &self.machines[leader].replica;
-        replica.appoint(term + 1, &fenced).expect("all allow it");
-        replica.flush().expect("nothing fails any more");
-        for round in 0.. {
-            assert!(round < 1000, "seed {}: it does not end", self.seed);
-            for to in kept.iter().copied().filter(|to| *to != leader) {
-                self.send_to(leader, to);
-                self.deliver_all();
-            }
-            let last = self.machines[leader].last();
-            kept.iter().for_each(|at| self.maintain(*at));
-            let is_done = |machine: &Machine| {
-                let at = machine.replica.positions();
-                at.entries.agreed.index == last && at.applied == at.entries.agreed.csn
-            };
-            if kept.iter().all(|at| is_done(&self.machines[*at])) && self.checkers.agreed.last() == last {
-                break;
-            }
-        }
-        let Checkers { acknowledged, order, leaders, reads, .. } = &self.checkers;
-        acknowledged.check(self.seed, order);
-        let kept = self.machines.iter().filter(|machine| machine.lost.is_none());
-        check_equal(self.seed, kept, order);
-        let (acknowledged, leaders, reads) = (acknowledged.count(), leaders.count(), reads.count());
-        let (restarts, checkpoints, trace) = (self.restarts, self.checkpoints, self.trace);
-        Summary { acknowledged, leaders, reads, restarts, checkpoints, trace }
     }
 }

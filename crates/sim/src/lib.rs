@@ -11,7 +11,9 @@
 mod checkers;
 mod client;
 mod cluster;
+mod heal;
 mod machine;
+mod members;
 mod network;
 mod operator;
 mod random;

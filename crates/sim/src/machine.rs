@@ -6,14 +6,16 @@ use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{Entry, EntryPositions, Role};
 use fulgurite_replication::{
-    Appended, Cluster, ClusterId, NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo,
+    Appended, Cluster, ClusterId, NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo, TERM_FILE_NAME,
 };
 use fulgurite_types::Csn;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The directory of a new machine's database.
 const PATH: &str = "/db";
 
 /// The last commit from before the cluster.
@@ -71,8 +73,18 @@ pub(crate) struct Machine {
     pub checked: u64,
     /// After what each other node gets entries next.
     pub next: BTreeMap<u32, SentUpTo>,
-    /// Its directory was replaced by an older copy: the index up to which it had entries durably. From then on it counts for nothing.
+    /// Its directory was replaced by an older copy, or it was removed and stopped: the index up to which it had entries durably. From then on it counts
+    /// for nothing.
     pub lost: Option<u64>,
+    /// It does nothing any more.
+    pub is_stopped: bool,
+    /// A leader has said that its log does not reach back to what this one lacks.
+    pub is_behind: bool,
+    /// It leads and has acknowledged commits itself: its readers see what no quorum has.
+    pub shows_unagreed: bool,
+    /// Where its database is.
+    pub path: PathBuf,
+    options: ReplicaOptions,
     /// Whether it was opened with history from before the cluster alone: of that no commit's time is known, and its clock stands where it was shown
     /// before, which it may have been as a leader.
     is_of_history: bool,
@@ -81,17 +93,17 @@ pub(crate) struct Machine {
 }
 
 /// Each as another node may have them.
-fn options_of(number: u32) -> ReplicaOptions {
+fn options_of(number: u32, keeps: u64) -> ReplicaOptions {
     let append_bytes_max = if number == 1 { 20_000 } else { 1 << 20 };
-    ReplicaOptions { append_bytes_max, ..options(evicts(number)).into() }
+    ReplicaOptions { append_bytes_max, ..options(evicts(number), keeps).into() }
 }
 
-fn options(evicts: bool) -> Options {
+/// `keeps`: so many bytes of log are kept for nodes that were away.
+fn options(evicts: bool, keeps: u64) -> Options {
     Options {
         background: false,
         log_buffer_bytes: 1 << 20,
-        // So much is kept for nodes that were away: none is filled from a copy here.
-        checkpoint_log_bytes: 64 << 20,
+        checkpoint_log_bytes: keeps,
         memtable_bytes_max: Some(64 << 10),
         research: ResearchOptions { evict_everything: evicts, ..Default::default() },
         ..Options::default()
@@ -104,25 +116,35 @@ fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
 
 impl Machine {
     /// A machine whose database has a table: history from before the cluster.
-    pub fn new(number: u32, nodes: u32, seed: u64) -> Machine {
+    pub fn new(number: u32, nodes: u32, seed: u64, keeps: u64) -> Machine {
         let env = SimEnv::new(seed * 31 + u64::from(number));
-        let db = Database::open_with(shared(&env), PATH, options(false), |_| {}).expect("a new disk");
+        let db = Database::open_with(shared(&env), PATH, options(false, keeps), |_| {}).expect("a new disk");
         db.create_table(TABLE).expect("a new database");
         db.close().expect("nothing fails");
         let cluster = Cluster::new(ClusterId(seed.into()), (1..=nodes).collect::<Vec<_>>());
-        let replica = Replica::create(shared(&env), PATH, options_of(number), &cluster, number);
-        let replica = replica.expect("a new node");
-        Machine::with(env, replica)
+        let options = options_of(number, keeps);
+        let replica = Replica::create(shared(&env), PATH, options.clone(), &cluster, number);
+        Machine::with(env, replica.expect("a new node"), PATH.into(), options)
     }
 
-    fn with(env: Arc<SimEnv>, replica: Replica) -> Machine {
-        let drift = Duration::from_micros(u64::from(replica.number()) * 700);
-        let (waiting, reads, checked, next) = (Vec::new(), Vec::new(), 0, BTreeMap::new());
-        let (replica, shipping) = (Arc::new(replica), Arc::default());
-        let is_of_history = replica.positions().applied <= HISTORY;
-        let lost = None;
-        let machine =
-            Machine { env, replica, shipping, waiting, reads, checked, next, lost, is_of_history, drift };
+    fn with(env: Arc<SimEnv>, replica: Replica, path: PathBuf, options: ReplicaOptions) -> Machine {
+        let machine = Machine {
+            drift: Duration::from_micros(u64::from(replica.number()) * 700),
+            is_of_history: replica.positions().applied <= HISTORY,
+            env,
+            replica: Arc::new(replica),
+            shipping: Arc::default(),
+            waiting: Vec::new(),
+            reads: Vec::new(),
+            checked: 0,
+            next: BTreeMap::new(),
+            lost: None,
+            is_stopped: false,
+            is_behind: false,
+            shows_unagreed: false,
+            path,
+            options,
+        };
         machine.observe();
         machine
     }
@@ -145,23 +167,101 @@ impl Machine {
         if let Some(nth) = again {
             env.faults().crash_at(env.faults().op_count() + nth);
         }
-        let opened = Replica::open(shared(&env), PATH, options_of(number), number);
+        let opened = Replica::open(shared(&env), &self.path, self.options.clone(), number);
         if env.faults().has_crashed() {
             self.env = env;
             return self.restart(CrashKind::PowerCut, seed + 1, None);
         }
         env.faults().crash_at(u64::MAX);
         let opened = opened.unwrap_or_else(|error| panic!("node {number} does not open: {error}"));
-        *self = Machine { lost: self.lost, ..Machine::with(env, opened) };
+        let (path, options) = (self.path.clone(), self.options.clone());
+        let (lost, is_behind) = (self.lost, self.is_behind);
+        *self = Machine { lost, is_behind, ..Machine::with(env, opened, path, options) };
     }
 
-    /// Puts an older copy of its directory in its place, and starts.
-    pub fn restore(&mut self, copy: Arc<SimEnv>, seed: u64) {
-        let durable = self.replica.positions().entries.durable.index;
+    /// Puts an older copy of its directory, which is at a path, in its place, and starts.
+    pub fn restore(&mut self, copy: Arc<SimEnv>, path: PathBuf, seed: u64) {
+        self.lost = Some(self.durable());
         self.env.faults().crash_now();
-        self.env = copy;
-        self.lost = Some(durable);
+        (self.env, self.path) = (copy, path);
         self.restart(CrashKind::Kill, seed, None);
+    }
+
+    /// Does nothing any more.
+    pub fn stop(&mut self) {
+        self.lost.get_or_insert(self.durable());
+        self.env.faults().crash_now();
+        self.is_stopped = true;
+    }
+
+    fn durable(&self) -> u64 {
+        self.replica.positions().entries.durable.index
+    }
+
+    /// A machine with a copy of this one's database as it is on the disk, without its file of terms.
+    fn copied(&self, to: &Path, seed: u64) -> Arc<SimEnv> {
+        let env = self.env.crash(CrashKind::Kill, seed);
+        env.move_dir_raw(&self.path, to).expect("it is there, and the other one is not");
+        env.remove_raw(&to.join(TERM_FILE_NAME)).expect("each node has one");
+        for (path, _) in env.list_raw().into_iter().filter(|(path, _)| !path.starts_with(to)) {
+            env.remove_raw(&path).expect("it is there");
+        }
+        env
+    }
+
+    /// A new node with a copy of this one's database; `None` if it crashes, at operation `crash`.
+    pub fn joined(&self, cluster: &Cluster, number: u32, crash: Option<u64>) -> Option<Machine> {
+        let path = PathBuf::from(format!("/joined-{number}"));
+        let env = self.copied(&path, u64::from(number));
+        env.faults().crash_at(crash.map_or(u64::MAX, |nth| env.faults().op_count() + nth));
+        let keeps = self.options.database.checkpoint_log_bytes;
+        let options = options_of(number, keeps);
+        let joined = Replica::join(shared(&env), &path, options.clone(), cluster, number);
+        if env.faults().has_crashed() {
+            return None;
+        }
+        env.faults().crash_at(u64::MAX);
+        let joined = joined.unwrap_or_else(|error| panic!("node {number} does not join: {error}"));
+        Some(Machine::with(env, joined, path, options))
+    }
+
+    /// Is filled from a copy of another one's database, and starts; it crashes at operation `crash` of that. Returns whether it has the copy.
+    pub fn refill(&mut self, source: &Machine, seed: u64, crash: Option<u64>) -> bool {
+        let number = self.replica.number();
+        let copy = PathBuf::from(format!("/filled-{number}-{seed}"));
+        let env = source.copied(&copy, seed);
+        let own = self.env.crash(CrashKind::Kill, seed);
+        self.env.faults().crash_now();
+        for (path, _) in own.list_raw().into_iter().filter(|(path, _)| path.starts_with(&self.path)) {
+            env.write_raw(&path, &own.read_raw(&path).expect("it is there")).expect("a new file");
+        }
+        env.faults().crash_at(crash.map_or(u64::MAX, |nth| env.faults().op_count() + nth));
+        let refilled = Replica::refill(shared(&env), &self.path, &copy, self.options.clone(), number);
+        let has_crashed = env.faults().has_crashed();
+        self.env = env;
+        match refilled {
+            _ if has_crashed => {
+                self.env = self.env.crash(CrashKind::PowerCut, seed);
+                let has_copy = self.env.read_raw(&copy.join(TERM_FILE_NAME)).is_ok();
+                if has_copy {
+                    (self.path, self.is_behind) = (copy, false);
+                }
+                self.restart(CrashKind::Kill, seed, None);
+                has_copy
+            }
+            Err(NodeError::OldCopy { .. }) => {
+                self.env.faults().crash_at(u64::MAX);
+                self.restart(CrashKind::Kill, seed, None);
+                false
+            }
+            refilled => {
+                self.env.faults().crash_at(u64::MAX);
+                let refilled =
+                    refilled.unwrap_or_else(|error| panic!("node {number} is not filled: {error}"));
+                *self = Machine::with(Arc::clone(&self.env), refilled, copy, self.options.clone());
+                true
+            }
+        }
     }
 
     /// Opens the replica again without a crash of the machine.
@@ -171,6 +271,7 @@ impl Machine {
         self.checked = 0;
         self.replica.reopen()?;
         self.is_of_history = self.replica.positions().applied <= HISTORY;
+        self.shows_unagreed = false;
         self.observe();
         Ok(())
     }
@@ -189,6 +290,11 @@ impl Machine {
     /// Whether its clock stands at the newest commit that it has.
     pub fn follows(&self) -> bool {
         !self.is_of_history && self.replica.node().log().role() == Some(Role::Follower)
+    }
+
+    /// The version of the members that it has.
+    pub fn version(&self) -> u64 {
+        self.replica.node().cluster().version
     }
 
     pub fn last(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
+use fulgurite_log::LogError;
 use fulgurite_replication::{Append, Appended, Life, NodeError, SentUpTo};
 use std::sync::Arc;
 
@@ -58,6 +59,7 @@ impl Cluster {
             Err(NodeError::Gap { last, .. }) => {
                 machine.next.insert(to as u32 + 1, last.index.into());
             }
+            Err(NodeError::Log(LogError::TooOld { .. })) => self.machines[to].is_behind = true,
             Err(error) => self.failed(from, &error),
         }
     }
@@ -79,7 +81,7 @@ impl Cluster {
             false => self.network.appends.swap_remove(nth),
         };
         let from = append.envelope.from.node as usize - 1;
-        if self.random.one_in(8) || !self.network.is_up(from, to) {
+        if self.random.one_in(8) || !self.network.is_up(from, to) || self.machines[to].is_stopped {
             return;
         }
         if self.canary == Canary::AcknowledgesBeforeTheSync && self.random.one_in(3) {
@@ -107,6 +109,7 @@ impl Cluster {
         let next = match reply {
             Ok(mut appended) => {
                 self.trace(appended.matched.index);
+                self.machines[to].is_behind = false;
                 let envelope = &mut appended.envelope;
                 self.forge(to, &mut envelope.from, &mut envelope.nonces);
                 let up_to = appended.up_to();
@@ -152,7 +155,8 @@ impl Cluster {
             true => self.network.replies[nth].clone(),
             false => self.network.replies.swap_remove(nth),
         };
-        if self.random.one_in(8) || !self.network.is_up(appended.envelope.from.node as usize - 1, to) {
+        let is_up = self.network.is_up(appended.envelope.from.node as usize - 1, to);
+        if self.random.one_in(8) || !is_up || self.machines[to].is_stopped {
             return;
         }
         match self.machines[to].replica.acknowledged(&appended) {
@@ -168,7 +172,9 @@ impl Cluster {
             self.append(to, &append);
         }
         while let Some((to, appended)) = self.network.replies.pop() {
-            self.machines[to].replica.acknowledged(&appended).expect("nothing fails any more");
+            if let Err(error) = self.machines[to].replica.acknowledged(&appended) {
+                self.failed(to, &error);
+            }
             self.check(to);
         }
     }

@@ -3,17 +3,17 @@
 use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
 use fulgurite_replication::{Fenced, NodeError, TERM_FILE_NAME};
-use std::path::Path;
 
 impl Cluster {
     /// Fences some nodes in a new term for a nominee, with other things happening in between. The reply of one may be lost.
     fn fence_some(&mut self, term: u64, nominee: Option<u32>) -> Vec<Fenced> {
         let mut fenced: Vec<Fenced> = Vec::new();
         for at in 0..self.machines.len() {
-            if self.random.one_in(5) || !self.network.reaches(at) {
+            let is_away = self.machines[at].is_stopped || !self.network.reaches(at);
+            if is_away || self.random.one_in(5) {
                 continue;
             }
-            let path = Path::new("/db").join(TERM_FILE_NAME);
+            let path = self.machines[at].path.join(TERM_FILE_NAME);
             let before = self.machines[at].env.read_raw(&path).expect("each node has one");
             let mut said = self.on(at, |replica| replica.fence(term, nominee));
             if let Some(Err(NodeError::MustReopen { .. })) = said {
@@ -54,7 +54,14 @@ impl Cluster {
     pub fn change_leader(&mut self) {
         self.term += 2;
         let term = self.term;
-        let seen = self.fence_some(term - 1, None);
+        let mut seen = self.fence_some(term - 1, None);
+        if self.random.one_in(2) {
+            self.adopt_members(&seen);
+        }
+        // Of nodes with the same members.
+        let nth = self.random.below(seen.len().max(1) as u64) as usize;
+        let Some(cluster) = seen.get(nth).map(|fenced| fenced.cluster.clone()) else { return };
+        seen.retain(|fenced| fenced.cluster == cluster);
         let by_last = |fenced: &&Fenced| fenced.last;
         let best = match self.canary {
             Canary::AppointsOneBehind => seen.iter().min_by_key(by_last),
@@ -71,6 +78,10 @@ impl Cluster {
             if self.canary == Canary::AppointsOneBehind {
                 fenced.iter_mut().for_each(|fenced| fenced.last = Default::default());
             }
+            if !self.random.one_in(8) {
+                let own = self.machines[nominee as usize - 1].replica.node().cluster();
+                fenced.retain(|fenced| fenced.cluster == own);
+            }
             self.appoint(term, nominee, &fenced);
             // A promise for one is none for another.
             let other = 1 + self.any() as u32;
@@ -81,16 +92,23 @@ impl Cluster {
     }
 
     fn appoint(&mut self, term: u64, nominee: u32, fenced: &[Fenced]) {
-        let (at, members) = (nominee as usize - 1, self.machines.len());
-        if !self.network.reaches(at) {
+        let at = nominee as usize - 1;
+        if self.machines[at].is_stopped || !self.network.reaches(at) {
             return;
         }
         match self.on(at, |replica| replica.appoint(term, fenced)) {
             None => {}
-            Some(Ok(())) => self.checkers.leaders.appointed(self.seed, term, nominee),
-            Some(Err(NodeError::NoMajority { fenced: count, .. })) => assert!(2 * count <= members),
+            Some(Ok(())) => {
+                self.checkers.leaders.appointed(self.seed, term, nominee);
+                self.members.of_terms.insert(term, self.machines[at].version());
+                self.machines[at].is_behind = false;
+            }
+            Some(Err(NodeError::NoMajority { fenced: count, members, .. })) => assert!(2 * count <= members),
             Some(Err(
-                NodeError::StaleTerm { .. } | NodeError::Behind { .. } | NodeError::MustReopen { .. },
+                NodeError::StaleTerm { .. }
+                | NodeError::Behind { .. }
+                | NodeError::OtherMembers { .. }
+                | NodeError::MustReopen { .. },
             )) => {}
             Some(Err(error)) => self.failed(at, &error),
         }

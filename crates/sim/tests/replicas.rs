@@ -14,6 +14,7 @@ fn clusters_keep_what_was_acknowledged() {
     let seeds = std::env::var("FULGURITE_SIM_SEEDS").map_or(40, |seeds| seeds.parse().unwrap());
     let first = std::env::var("FULGURITE_SIM_FIRST").map_or(0, |first| first.parse().unwrap());
     let (mut acknowledged, mut leaders, mut reads, mut restarts, mut checkpoints) = (0, 0, 0, 0, 0);
+    let (mut replaced, mut filled) = (0, 0);
     for seed in first..first + seeds {
         let summary = run(seed, nodes(seed), Canary::None, STEPS);
         acknowledged += summary.acknowledged;
@@ -21,13 +22,16 @@ fn clusters_keep_what_was_acknowledged() {
         reads += summary.reads;
         restarts += summary.restarts;
         checkpoints += summary.checkpoints;
+        replaced += summary.replaced;
+        filled += summary.filled;
     }
     println!(
         "{seeds} seeds: {acknowledged} commits were acknowledged, {leaders} leaders appointed, {reads} reads checked, \
-         {restarts} restarts, {checkpoints} checkpoints"
+         {restarts} restarts, {checkpoints} checkpoints, {replaced} nodes replaced, {filled} filled"
     );
     let each = |count: usize| count as u64 > seeds;
     assert!(each(acknowledged) && each(leaders) && each(reads) && checkpoints > seeds, "the runs do nothing");
+    assert!(seeds < 20 || (replaced > 0 && filled > 0), "no node is replaced or filled");
 }
 
 /// One seed is one run.
@@ -49,7 +53,7 @@ fn caught_by(canary: Canary) -> &'static [&'static str] {
         Canary::ForgetsTheTerm => &["two nodes lead"],
         Canary::TakesDurableForAgreed => &["no majority has", "another entry than was agreed"],
         Canary::ReadsWithoutBarrier => &["was acknowledged"],
-        Canary::TrustsOldDirectories => {
+        Canary::TrustsOldDirectories | Canary::ChangesMembersEarly => {
             &["no majority has", "two nodes lead", "another entry than was agreed", "is lost", "read key"]
         }
     }
@@ -64,6 +68,7 @@ fn broken_rules_are_caught() {
         Canary::TakesDurableForAgreed,
         Canary::ReadsWithoutBarrier,
         Canary::TrustsOldDirectories,
+        Canary::ChangesMembersEarly,
     ];
     for canary in canaries {
         let is_caught = |seed| match catch_unwind(AssertUnwindSafe(|| run(seed, 3, canary, STEPS))) {

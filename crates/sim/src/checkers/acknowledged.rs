@@ -13,8 +13,9 @@ pub(crate) struct Acknowledged {
 
 impl Acknowledged {
     pub fn note(&mut self, transaction: &Transaction) {
-        let before = self.all.insert(transaction.csn, transaction.id);
-        assert!(before.is_none(), "commit {} was acknowledged twice", transaction.csn);
+        let csn = transaction.csn.expect("a ticket has it");
+        let before = self.all.insert(csn, transaction.id);
+        assert!(before.is_none(), "commit {csn} was acknowledged twice");
     }
 
     pub fn newest(&self) -> Csn {

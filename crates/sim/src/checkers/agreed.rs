@@ -10,16 +10,24 @@ pub(crate) struct AgreedEntries {
 }
 
 impl AgreedEntries {
-    /// A node knows that this entry is agreed. Returns whether it is new.
-    pub fn check(&mut self, seed: u64, node: u32, entry: &Entry, machines: &[Machine]) -> bool {
+    /// A node knows that this entry is agreed, with one of these sets of members. Returns whether it is new.
+    pub fn check<'s>(
+        &mut self,
+        seed: u64,
+        node: u32,
+        entry: &Entry,
+        (machines, mut sets): (&[Machine], impl Iterator<Item = &'s Vec<u32>>),
+    ) -> bool {
         if let Some(known) = self.all.get(entry.id.index as usize - 1) {
             assert_eq!(known.id, entry.id, "seed {seed}: node {node} has another entry than was agreed");
             assert!(known == entry, "seed {seed}: node {node} has another entry than was agreed");
             return false;
         }
         assert_eq!(entry.id.index as usize, self.all.len() + 1, "seed {seed}: entries are dense");
-        let count = machines.iter().filter(|machine| machine.has(entry)).count();
-        assert!(2 * count > machines.len(), "seed {seed}: no majority has entry {}", entry.id);
+        let has =
+            |number: &&u32| machines.get(**number as usize - 1).is_some_and(|machine| machine.has(entry));
+        let is_majority = |set: &Vec<u32>| 2 * set.iter().filter(has).count() > set.len();
+        assert!(sets.any(is_majority), "seed {seed}: no majority has entry {}", entry.id);
         self.all.push(entry.clone());
         true
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(crate) struct Order {
     ids: BTreeMap<Csn, u64>,
+    numbers: BTreeMap<u64, Csn>,
     /// When each commit happened, in milliseconds since 1970, and when the value of a transaction expires.
     times: BTreeMap<Csn, u64>,
     expiries: BTreeMap<u64, u64>,
@@ -29,12 +30,15 @@ impl Order {
             let Some(transaction) = transactions.get(&id) else {
                 panic!("seed {seed}: commit {csn} is of transaction {id}, which got no number")
             };
-            assert_eq!(transaction.csn, csn, "seed {seed}: transaction {id} has two numbers");
+            let known = transaction.csn.unwrap_or(csn);
+            assert_eq!(known, csn, "seed {seed}: transaction {id} has two numbers");
+            assert!(!self.numbers.contains_key(&id), "seed {seed}: transaction {id} is there twice");
             assert!(!self.refused.contains(&id), "seed {seed}: commit {csn} was refused, and is there");
-            let (key, read) = transaction.read;
-            // It saw what is live at its own time: what expired in between keeps it from committing.
-            let before = self.at(key, csn.prev()).filter(|id| !self.has_expired(*id, time_ms));
-            assert_eq!(before, read, "seed {seed}: transaction {id}, commit {csn}, read key {key}");
+            if let Some((key, read)) = transaction.read {
+                // It saw what is live at its own time: what expired in between keeps it from committing.
+                let before = self.at(key, csn.prev()).filter(|id| !self.has_expired(*id, time_ms));
+                assert_eq!(before, read, "seed {seed}: transaction {id}, commit {csn}, read key {key}");
+            }
             assert!(
                 transaction.begun_after < csn,
                 "seed {seed}: commit {csn} began after {} was acknowledged",
@@ -44,6 +48,7 @@ impl Order {
                 self.values.entry(*key).or_default().insert(csn, *value);
             }
             self.ids.insert(csn, id);
+            self.numbers.insert(id, csn);
             self.times.insert(csn, time_ms);
             if transaction.expires_at_ms > 0 {
                 self.expiries.insert(id, transaction.expires_at_ms);
