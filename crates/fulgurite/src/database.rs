@@ -8,7 +8,7 @@ use fulgurite_env::{Env, RealEnv};
 use fulgurite_log::{Log, LogStats, StagingSummary, inspect_staging};
 use fulgurite_types::{Csn, Epoch, Lsn};
 
-use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
+use crate::catalog::{NEXT_ID_KEY, TableState, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;
 use crate::collection::{CollectProgress, CollectReport};
 use crate::engine::Engine;
@@ -196,6 +196,20 @@ impl Database {
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
+        let (table, _) = self.create_and(name, |txn| txn.commit_definition(None))?;
+        Ok(table)
+    }
+
+    /// [`Database::create_table`] without waiting: the table can be used at once, and the ticket says when it is durable. A commit that writes to it is
+    /// acknowledged after that.
+    ///
+    /// # Errors
+    /// Those of [`Database::create_table`].
+    pub fn create_table_deferred(&self, name: &str) -> Result<(Table, Ticket)> {
+        self.create_and(name, |txn| txn.commit_definition_deferred(None))
+    }
+
+    fn create_and<A>(&self, name: &str, commit: impl FnOnce(Transaction) -> Result<A>) -> Result<(Table, A)> {
         self.engine.check_writable()?;
         check_name(name)?;
         let catalog = &self.engine.tables;
@@ -209,9 +223,9 @@ impl Database {
         let mut txn = Transaction::begin_single(&self.engine);
         txn.put_catalog(name.as_bytes(), &encode_row(id), Some(state.clone()))?;
         txn.put_catalog(NEXT_ID_KEY, &encode_next_id(id.0 + 1), None)?;
-        txn.commit_definition(None)?;
+        let committed = commit(txn)?;
         tracing::info!(path = %self.engine.files.path.display(), table = name, "made a table");
-        Ok(Table::of(state, self.engine.clone()))
+        Ok((Table::of(state, self.engine.clone()), committed))
     }
 
     /// Drops the table `name` with all its keys; durable when it returns. Open snapshots still see it; its space is
@@ -220,15 +234,31 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.drop_and(name, |txn, table| txn.commit_definition(Some(table)).map(drop))
+    }
+
+    /// [`Database::drop_table`] without waiting: the ticket says when it is durable.
+    ///
+    /// # Errors
+    /// Those of [`Database::drop_table`].
+    pub fn drop_table_deferred(&self, name: &str) -> Result<Ticket> {
+        self.drop_and(name, |txn, table| txn.commit_definition_deferred(Some(table)))
+    }
+
+    fn drop_and<A>(
+        &self,
+        name: &str,
+        commit: impl FnOnce(Transaction, Arc<TableState>) -> Result<A>,
+    ) -> Result<A> {
         self.engine.check_writable()?;
         let _quiet = self.engine.pipeline.quiet();
         let _definitions = self.engine.tables.definitions.lock();
         let table = self.open_table(name)?;
         let mut txn = Transaction::begin_single(&self.engine);
         txn.delete_catalog(name.as_bytes())?;
-        txn.commit_definition(Some(table.state))?;
+        let committed = commit(txn, table.state)?;
         tracing::info!(path = %self.engine.files.path.display(), table = name, "dropped a table");
-        Ok(())
+        Ok(committed)
     }
 
     /// Renames a table; durable when it returns. Handles to the table stay valid.
@@ -236,13 +266,30 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownTable`], [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_and(from, to, |txn, table| txn.commit_definition(Some(table)).map(drop)).map(|_| ())
+    }
+
+    /// [`Database::rename_table`] without waiting: the ticket says when it is durable; there is none if both names are the same.
+    ///
+    /// # Errors
+    /// Those of [`Database::rename_table`].
+    pub fn rename_table_deferred(&self, from: &str, to: &str) -> Result<Option<Ticket>> {
+        self.rename_and(from, to, |txn, table| txn.commit_definition_deferred(Some(table)))
+    }
+
+    fn rename_and<A>(
+        &self,
+        from: &str,
+        to: &str,
+        commit: impl FnOnce(Transaction, Arc<TableState>) -> Result<A>,
+    ) -> Result<Option<A>> {
         self.engine.check_writable()?;
         check_name(to)?;
         let _quiet = self.engine.pipeline.quiet();
         let _definitions = self.engine.tables.definitions.lock();
         let table = self.open_table(from)?;
         if from == to {
-            return Ok(());
+            return Ok(None);
         }
         if self.engine.tables.by_name(to).is_some() {
             return Err(Error::TableExists { name: to.to_string() });
@@ -250,9 +297,9 @@ impl Database {
         let mut txn = Transaction::begin_single(&self.engine);
         txn.delete_catalog(from.as_bytes())?;
         txn.put_catalog(to.as_bytes(), &encode_row(table.state.id), None)?;
-        txn.commit_definition(Some(table.state))?;
+        let committed = commit(txn, table.state)?;
         tracing::info!(path = %self.engine.files.path.display(), table = from, to, "renamed a table");
-        Ok(())
+        Ok(Some(committed))
     }
 
     /// All tables, by name.

@@ -667,6 +667,15 @@ impl Transaction {
         })
     }
 
+    /// The same without waiting.
+    pub(crate) fn commit_definition_deferred(mut self, changed: Option<Arc<TableState>>) -> Result<Ticket> {
+        let engine = self.engine.clone();
+        self.durability = Durability::Sync;
+        let timed = engine.pipeline.stopwatch().start(self.durability);
+        let pipeline = &engine.pipeline;
+        self.write_commit(&engine, changed, false, |csn| pipeline.acknowledge_deferred(csn, Csn::ZERO, timed))
+    }
+
     /// Whether the transaction wrote nothing. Fails if the database is closed, or the transaction was ended.
     fn is_read_only(&self, engine: &Engine) -> Result<bool> {
         let is_empty = self.writes.is_empty();

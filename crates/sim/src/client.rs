@@ -25,6 +25,8 @@ pub(crate) struct Transaction {
     pub read: Option<(u64, Value)>,
     /// What it wrote, in order.
     pub writes: Vec<(u64, Value)>,
+    /// What it did to another table.
+    pub other: Option<Other>,
     /// When its value expires, in milliseconds since 1970; 0 is never.
     pub expires_at_ms: u64,
     /// The newest commit that was acknowledged to any client before it began.
@@ -32,6 +34,19 @@ pub(crate) struct Transaction {
     /// That of one which waits for a quorum.
     pub ticket: Option<Ticket>,
 }
+
+/// What a transaction does to a table that comes and goes; tables are called after the transactions that named them.
+#[derive(Clone, Debug)]
+pub(crate) enum Other {
+    Create,
+    Drop(String),
+    Rename(String),
+    /// Writes its row.
+    Put(String),
+}
+
+/// The row that such a table has.
+pub(crate) const ROW: &str = "row";
 
 pub(crate) fn key(number: u64) -> [u8; 2] {
     [b'k', b'0' + number as u8]
@@ -61,36 +76,82 @@ pub(crate) fn filler(number: u64) -> [u8; 2] {
 
 pub(crate) const FILLERS: u64 = 8;
 
-/// The transaction that a value, or a frame's body, names.
+/// The transaction that a value, or a frame's body, names: the last one in it, for a new name of a table comes after the one before.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<u64> {
-    let start = bytes.iter().position(|byte| *byte == b'#')?;
-    std::str::from_utf8(bytes.get(start + 1..start + 13)?).ok()?.parse().ok()
+    let named = |name: &[u8]| std::str::from_utf8(name.strip_prefix(b"#")?).ok()?.parse().ok();
+    bytes.windows(NAME_BYTES).rev().find_map(named)
 }
+
+/// How long the name of a transaction is.
+const NAME_BYTES: usize = 13;
 
 impl Cluster {
     /// A client begins a transaction at a node that takes itself for the leader, and commits it without waiting.
     pub fn commit(&mut self) {
         let Some(at) = self.leader() else { return };
-        if self.random.one_in(12) {
-            return self.commit_at_leader(at);
+        match self.random.below(12) {
+            0 => return self.commit_at_leader(at),
+            1 => return self.define(at),
+            _ => {}
         }
         for _ in 0..=self.random.below(3) {
             let writes = self.writes_of(at);
             let db = self.machines[at].replica.database();
             let (id, expires_at_ms, begun_after) = (writes.id, writes.expires_at_ms, writes.begun_after);
-            match transact(&db, &writes) {
+            let other = others_of(&db).into_iter().last().filter(|_| id % 3 == 0).map(Other::Put);
+            match transact(&db, &writes, &other) {
                 Ok((read, writes, ticket)) => {
-                    let csn = ticket.csn();
-                    self.trace(id ^ csn.0 << 32);
-                    let (csn, read, ticket) = (Some(csn), Some(read), Some(ticket));
+                    let (csn, read, ticket) = (Some(ticket.csn()), Some(read), Some(ticket));
                     let transaction =
-                        Transaction { id, csn, read, writes, expires_at_ms, begun_after, ticket };
-                    self.transactions.insert(id, transaction.clone());
-                    self.machines[at].waiting.push(transaction);
+                        Transaction { id, csn, read, writes, other, expires_at_ms, begun_after, ticket };
+                    self.note(at, transaction);
                 }
                 Err(Error::NotLeader { .. }) => return,
                 Err(error) => return self.failed(at, &NodeError::Database(error)),
             }
+        }
+    }
+
+    /// A transaction has its number, and waits for a quorum.
+    fn note(&mut self, at: usize, transaction: Transaction) {
+        self.trace(transaction.id ^ transaction.csn.map_or(0, |csn| csn.0) << 32);
+        self.transactions.insert(transaction.id, transaction.clone());
+        self.machines[at].waiting.push(transaction);
+    }
+
+    /// A client creates, renames or drops a table. One is dropped once: a frame that drops one names no other transaction.
+    fn define(&mut self, at: usize) {
+        let (id, begun_after) = (self.next_id, self.newest_acknowledged());
+        self.next_id += 1;
+        let db = self.machines[at].replica.database();
+        let tables = others_of(&db);
+        let any = tables.get(self.random.below(4) as usize).cloned();
+        let new = String::from_utf8(name(id)).expect("digits");
+        let defined = match any {
+            None => db.create_table_deferred(&new).map(|(_, ticket)| (Other::Create, ticket)),
+            Some(table) if self.random.one_in(2) => {
+                let renamed = db.rename_table_deferred(&table, &new);
+                renamed.map(|ticket| (Other::Rename(table), ticket.expect("another name")))
+            }
+            Some(table) if self.dropped_by.contains_key(&table) => return,
+            Some(table) => {
+                let dropped = db.drop_table_deferred(&table);
+                dropped.map(|ticket| {
+                    self.dropped_by.insert(table.clone(), id);
+                    (Other::Drop(table), ticket)
+                })
+            }
+        };
+        match defined {
+            Ok((other, ticket)) => {
+                let (csn, read, writes) = (Some(ticket.csn()), None, Vec::new());
+                let (other, ticket) = (Some(other), Some(ticket));
+                let transaction =
+                    Transaction { id, csn, read, writes, other, expires_at_ms: 0, begun_after, ticket };
+                self.note(at, transaction);
+            }
+            Err(Error::NotLeader { .. }) => {}
+            Err(error) => self.failed(at, &NodeError::Database(error)),
         }
     }
 
@@ -117,8 +178,9 @@ impl Cluster {
             Some(Ok(csn)) => Some(*csn),
             _ => None,
         };
-        let (read, ticket) = (None, None);
-        let transaction = Transaction { id, csn, read, writes: written, expires_at_ms, begun_after, ticket };
+        let (read, other, ticket) = (None, None, None);
+        let transaction =
+            Transaction { id, csn, read, writes: written, other, expires_at_ms, begun_after, ticket };
         self.transactions.insert(id, transaction);
         match outcome {
             Some(Ok(csn)) => {
@@ -212,13 +274,22 @@ struct Writes {
 
 type Transacted = ((u64, Value), Vec<(u64, Value)>, Ticket);
 
+/// The tables that come and go, by name.
+fn others_of(db: &Database) -> Vec<String> {
+    let tables = db.tables().unwrap_or_default();
+    tables.iter().map(|table| table.name().to_string()).filter(|name| name != TABLE).collect()
+}
+
 /// Reads one key and writes it; some delete another one, or a range.
-fn transact(db: &Database, writes: &Writes) -> Result<Transacted, Error> {
+fn transact(db: &Database, writes: &Writes, other: &Option<Other>) -> Result<Transacted, Error> {
     let table = db.open_table(TABLE)?;
     let mut txn = db.begin();
     let found = txn.get(&table, key(writes.keys.0))?.and_then(|value| id_of(&value));
     let mut written = Vec::new();
     writes.write(&mut txn, &table, &mut written)?;
+    if let Some(Other::Put(other)) = other {
+        txn.put(&db.open_table(other)?, ROW, name(writes.id))?;
+    }
     Ok(((writes.keys.0, found), written, txn.commit_deferred()?))
 }
 

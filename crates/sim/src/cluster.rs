@@ -76,6 +76,8 @@ pub(crate) struct Cluster {
     pub is_log_short: bool,
     /// All that got a number, by their ids.
     pub transactions: BTreeMap<u64, Transaction>,
+    /// The transactions that drop tables, by the names of these.
+    pub dropped_by: BTreeMap<String, u64>,
     pub checkers: Checkers,
     /// Whether steps are taken in the middle of another.
     pub depth: u32,
@@ -105,6 +107,7 @@ pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
         term: 0,
         next_id: 1,
         transactions: BTreeMap::new(),
+        dropped_by: BTreeMap::new(),
         checkers: Checkers::default(),
         depth: 0,
         heals: false,
@@ -390,7 +393,7 @@ impl Cluster {
                 let entry = reader.next().expect("it can be read").expect("it has what is agreed");
                 let sets = self.members.from_term(entry.id.term);
                 if self.checkers.agreed.check(seed, node, &entry, (&self.machines, sets)) {
-                    self.checkers.order.agreed(seed, &entry, &self.transactions);
+                    self.checkers.order.agreed(seed, &entry, &self.transactions, &self.dropped_by);
                     if let Some(version) = self.members.of_terms.get(&entry.id.term) {
                         self.members.in_force = self.members.in_force.max(*version);
                     }

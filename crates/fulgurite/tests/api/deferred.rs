@@ -11,6 +11,7 @@ use std::thread::{ThreadId, current};
 use std::time::Duration;
 
 use fulgurite::env::SimEnv;
+use fulgurite::env::sim::CrashKind;
 use fulgurite::{Database, Error, Options, limits};
 
 use crate::common::tap::{Op, Tap};
@@ -228,4 +229,29 @@ fn deferred_transactions_of_many_threads_lose_no_update() {
         }
     });
     assert_eq!(counters.get(b"hits").unwrap().unwrap(), 200u64.to_le_bytes());
+}
+
+#[test]
+fn tables_come_and_go_without_a_wait() {
+    let (db, flushes, sim) = tapped(Options::default());
+    let before = flushes.own();
+    let (one, created) = db.create_table_deferred("one").unwrap();
+    assert!(matches!(db.create_table_deferred("one"), Err(Error::TableExists { .. })));
+    let mut txn = db.begin();
+    txn.put(&one, "k", "v").unwrap();
+    let put = txn.commit_deferred().unwrap();
+    let renamed = db.rename_table_deferred("one", "two").unwrap().unwrap();
+    assert!(db.rename_table_deferred("two", "two").unwrap().is_none());
+    let (_, again) = db.create_table_deferred("one").unwrap();
+    assert!(matches!(db.rename_table_deferred("two", "one"), Err(Error::TableExists { .. })));
+    let dropped = db.drop_table_deferred("one").unwrap();
+    assert!(matches!(db.drop_table_deferred("one"), Err(Error::UnknownTable { .. })));
+    assert_eq!(flushes.own(), before, "the caller synced");
+    let tickets = [created, put, renamed, again, dropped];
+    assert!(tickets.is_sorted_by_key(|ticket| ticket.csn()));
+    tickets.into_iter().for_each(|ticket| _ = ticket.wait().unwrap());
+    let db = common::open_as(sim.crash(CrashKind::PowerCut, 3), Options::default()).unwrap();
+    let tables: Vec<_> = db.tables().unwrap().iter().map(|table| table.name().to_string()).collect();
+    assert_eq!(tables, ["two"]);
+    assert_eq!(db.open_table("two").unwrap().get("k").unwrap().unwrap(), "v");
 }

@@ -1,7 +1,7 @@
 //! After healing all databases have the same rows, those of the agreed commits, and are sound.
 
 use super::Order;
-use crate::client::{FILLERS, KEYS, TABLE, filler, id_of, key, value};
+use crate::client::{FILLERS, KEYS, ROW, TABLE, Value, filler, id_of, key, value};
 use crate::machine::Machine;
 use fulgurite_types::Csn;
 use std::collections::BTreeMap;
@@ -31,6 +31,15 @@ pub(crate) fn check_equal<'m>(seed: u64, machines: impl Iterator<Item = &'m Mach
             let last = order.at(number, Csn::MAX);
             assert!(is_right, "seed {seed}: node {node} has {id:?} for key {number}, not {last:?}");
         }
+        let tables =
+            db.tables().expect("an open database").into_iter().filter(|table| *table.name() != *TABLE);
+        let found: BTreeMap<String, Value> = tables
+            .map(|table| {
+                let row = table.get(ROW).expect("nothing is damaged");
+                (table.name().to_string(), row.and_then(|row| id_of(&row)))
+            })
+            .collect();
+        assert_eq!(found, *order.tables(), "seed {seed}: node {node} has other tables");
         let report = db.check(|_| {}).expect("an open database");
         assert!(report.problems.is_empty(), "seed {seed}: node {node} is damaged: {report:?}");
     }

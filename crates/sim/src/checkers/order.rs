@@ -1,7 +1,7 @@
 //! Commits in the order of their numbers explain what every transaction read: its key had the value of the last commit before it. And no
 //! commit is before one that was acknowledged when it began: with the reads behind a barrier that is linearizability.
 
-use crate::client::{Transaction, Value, id_of};
+use crate::client::{Other, Transaction, Value, id_of};
 use fulgurite_log::{Entry, GroupKind};
 use fulgurite_types::Csn;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,18 +15,31 @@ pub(crate) struct Order {
     expiries: BTreeMap<u64, u64>,
     /// The values of each key, by the commit from which on it has them.
     values: BTreeMap<u64, BTreeMap<Csn, Value>>,
+    /// The other tables, with the transaction whose row each has.
+    tables: BTreeMap<String, Value>,
     /// Transactions that did not happen, as their clients heard.
     refused: BTreeSet<u64>,
 }
 
 impl Order {
     /// An entry was agreed.
-    pub fn agreed(&mut self, seed: u64, entry: &Entry, transactions: &BTreeMap<u64, Transaction>) {
+    pub fn agreed(
+        &mut self,
+        seed: u64,
+        entry: &Entry,
+        transactions: &BTreeMap<u64, Transaction>,
+        dropped_by: &BTreeMap<String, u64>,
+    ) {
         if entry.kind != GroupKind::Frames {
             return;
         }
         for (csn, time_ms, body) in frames_of(entry) {
             let Some(id) = id_of(&body) else { panic!("seed {seed}: commit {csn} is of no transaction") };
+            // One that drops a table has the name that another one gave it.
+            let id = match self.numbers.contains_key(&id) {
+                true => dropped_by.get(&format!("#{id:012}")).copied().unwrap_or(id),
+                false => id,
+            };
             let Some(transaction) = transactions.get(&id) else {
                 panic!("seed {seed}: commit {csn} is of transaction {id}, which got no number")
             };
@@ -47,6 +60,9 @@ impl Order {
             for (key, value) in &transaction.writes {
                 self.values.entry(*key).or_default().insert(csn, *value);
             }
+            if let Some(other) = &transaction.other {
+                self.change_tables(seed, id, other);
+            }
             self.ids.insert(csn, id);
             self.numbers.insert(id, csn);
             self.times.insert(csn, time_ms);
@@ -54,6 +70,24 @@ impl Order {
                 self.expiries.insert(id, transaction.expires_at_ms);
             }
         }
+    }
+
+    fn change_tables(&mut self, seed: u64, id: u64, other: &Other) {
+        let own = format!("#{id:012}");
+        let is_right = match other {
+            Other::Create => self.tables.insert(own, None).is_none(),
+            Other::Drop(table) => self.tables.remove(table).is_some(),
+            Other::Rename(table) => {
+                self.tables.remove(table).is_some_and(|row| self.tables.insert(own, row).is_none())
+            }
+            Other::Put(table) => self.tables.get_mut(table).map(|row| *row = Some(id)).is_some(),
+        };
+        assert!(is_right, "seed {seed}: transaction {id} does {other:?} to the tables {:?}", self.tables);
+    }
+
+    /// The other tables, with the transaction whose row each has.
+    pub fn tables(&self) -> &BTreeMap<String, Value> {
+        &self.tables
     }
 
     /// A client heard that its transaction did not happen.
