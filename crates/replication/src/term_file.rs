@@ -371,7 +371,7 @@ impl TermFile {
     /// [`TermError::NotInForce`] if that one has not heard that the members before them were in force: it was made for them. [`TermError::Members`].
     /// Nothing was written. [`TermError::Io`], [`TermError::Unknown`].
     pub fn adopt_members(&mut self, cluster: &Cluster, in_force: Option<u64>) -> Result<(), TermError> {
-        if !in_force.is_some_and(|version| version.saturating_add(1) >= cluster.version) {
+        if in_force.is_none_or(|version| version.saturating_add(1) < cluster.version) {
             return Err(TermError::NotInForce { members: cluster.members.clone(), version: cluster.version });
         }
         let is_news = *cluster == *self.cluster && in_force > self.record.in_force;

@@ -391,7 +391,7 @@ impl Cluster {
             });
             while checked < agreed {
                 let entry = reader.next().expect("it can be read").expect("it has what is agreed");
-                let sets = self.members.from_term(entry.id.term);
+                let sets = self.members.since_term(entry.id.term);
                 if self.checkers.agreed.check(seed, node, &entry, (&self.machines, sets)) {
                     self.checkers.order.agreed(seed, &entry, &self.transactions, &self.dropped_by);
                     if let Some(version) = self.members.of_terms.get(&entry.id.term) {

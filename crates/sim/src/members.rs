@@ -45,7 +45,7 @@ impl Members {
     }
 
     /// The sets of the leaders in this term and later ones, which may have an entry of it agreed.
-    pub fn from_term(&self, term: u64) -> impl Iterator<Item = &Vec<u32>> {
+    pub fn since_term(&self, term: u64) -> impl Iterator<Item = &Vec<u32>> {
         self.of_terms.range(term..).map(|(_, version)| &self.sets[*version as usize])
     }
 }

@@ -183,7 +183,7 @@ mod schedules {
             reader.join().unwrap();
             other.join().unwrap();
         };
-        shuttle::check_random(run, 500_000);
-        shuttle::check_pct(run, 500_000, 5);
+        shuttle::check_random(run, 200_000);
+        shuttle::check_pct(run, 200_000, 5);
     }
 }

@@ -26,8 +26,11 @@ mod waiting;
 mod world;
 
 /// Explores `model` with three schedulers: random switches, often or seldom; random steps; and PCT, with few
-/// preemptions.
+/// preemptions. A quarter of the iterations by default; `FULGURITE_SCHEDULES=4` runs all of them.
 fn explore(iterations: usize, model: fn()) {
+    let quarters =
+        std::env::var("FULGURITE_SCHEDULES").map_or(1, |quarters| quarters.parse().expect("a number"));
+    let iterations = (iterations * quarters / 4).max(2);
     let sticky = Sticky { random: RandomScheduler::new(iterations), state: 1, chance: 0 };
     Runner::new(sticky, shuttle::Config::default()).run(model);
     shuttle::check_random(model, iterations / 2);
