@@ -150,8 +150,8 @@ pub(crate) struct Catalog {
     /// The catalog's own table.
     pub root: Arc<TableState>,
     next_id: AtomicU32,
-    /// Held during a definition, from look-up to commit.
-    pub definitions: Mutex<()>,
+    /// Held during a definition, from look-up to commit: the number of the newest.
+    pub definitions: Mutex<Csn>,
     maps: RwLock<Maps>,
     active: Arc<Active<TableState>>,
 }
@@ -186,7 +186,7 @@ impl Catalog {
             table,
             root,
             next_id: AtomicU32::new(1),
-            definitions: Mutex::new(()),
+            definitions: Mutex::new(Csn::ZERO),
             maps: RwLock::default(),
             active,
         }

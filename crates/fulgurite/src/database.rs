@@ -8,7 +8,7 @@ use fulgurite_env::{Env, RealEnv};
 use fulgurite_log::{Log, LogStats, StagingSummary, inspect_staging};
 use fulgurite_types::{Csn, Epoch, Lsn};
 
-use crate::catalog::{NEXT_ID_KEY, TableState, check_name, encode_next_id, encode_row};
+use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;
 use crate::collection::{CollectProgress, CollectReport};
 use crate::engine::Engine;
@@ -196,7 +196,8 @@ impl Database {
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
-        let (table, _) = self.create_and(name, |txn| txn.commit_definition(None))?;
+        let (table, ticket) = self.create_table_deferred(name).or_else(|error| Err(self.settled(error)?))?;
+        ticket.wait()?;
         Ok(table)
     }
 
@@ -206,15 +207,11 @@ impl Database {
     /// # Errors
     /// Those of [`Database::create_table`].
     pub fn create_table_deferred(&self, name: &str) -> Result<(Table, Ticket)> {
-        self.create_and(name, |txn| txn.commit_definition_deferred(None))
-    }
-
-    fn create_and<A>(&self, name: &str, commit: impl FnOnce(Transaction) -> Result<A>) -> Result<(Table, A)> {
         self.engine.check_writable()?;
         check_name(name)?;
         let catalog = &self.engine.tables;
         let _quiet = self.engine.pipeline.quiet();
-        let _definitions = catalog.definitions.lock();
+        let mut newest = catalog.definitions.lock();
         if catalog.by_name(name).is_some() {
             return Err(Error::TableExists { name: name.to_string() });
         }
@@ -223,9 +220,10 @@ impl Database {
         let mut txn = Transaction::begin_single(&self.engine);
         txn.put_catalog(name.as_bytes(), &encode_row(id), Some(state.clone()))?;
         txn.put_catalog(NEXT_ID_KEY, &encode_next_id(id.0 + 1), None)?;
-        let committed = commit(txn)?;
+        let ticket = txn.commit_definition(None)?;
+        *newest = ticket.csn();
         tracing::info!(path = %self.engine.files.path.display(), table = name, "made a table");
-        Ok((Table::of(state, self.engine.clone()), committed))
+        Ok((Table::of(state, self.engine.clone()), ticket))
     }
 
     /// Drops the table `name` with all its keys; durable when it returns. Open snapshots still see it; its space is
@@ -234,7 +232,8 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.drop_and(name, |txn, table| txn.commit_definition(Some(table)).map(drop))
+        let ticket = self.drop_table_deferred(name).or_else(|error| Err(self.settled(error)?))?;
+        ticket.wait().map(drop)
     }
 
     /// [`Database::drop_table`] without waiting: the ticket says when it is durable.
@@ -242,23 +241,16 @@ impl Database {
     /// # Errors
     /// Those of [`Database::drop_table`].
     pub fn drop_table_deferred(&self, name: &str) -> Result<Ticket> {
-        self.drop_and(name, |txn, table| txn.commit_definition_deferred(Some(table)))
-    }
-
-    fn drop_and<A>(
-        &self,
-        name: &str,
-        commit: impl FnOnce(Transaction, Arc<TableState>) -> Result<A>,
-    ) -> Result<A> {
         self.engine.check_writable()?;
         let _quiet = self.engine.pipeline.quiet();
-        let _definitions = self.engine.tables.definitions.lock();
+        let mut newest = self.engine.tables.definitions.lock();
         let table = self.open_table(name)?;
         let mut txn = Transaction::begin_single(&self.engine);
         txn.delete_catalog(name.as_bytes())?;
-        let committed = commit(txn, table.state)?;
+        let ticket = txn.commit_definition(Some(table.state))?;
+        *newest = ticket.csn();
         tracing::info!(path = %self.engine.files.path.display(), table = name, "dropped a table");
-        Ok(committed)
+        Ok(ticket)
     }
 
     /// Renames a table; durable when it returns. Handles to the table stay valid.
@@ -266,7 +258,11 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownTable`], [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.rename_and(from, to, |txn, table| txn.commit_definition(Some(table)).map(drop)).map(|_| ())
+        let ticket = self.rename_table_deferred(from, to).or_else(|error| Err(self.settled(error)?))?;
+        match ticket {
+            Some(ticket) => ticket.wait().map(drop),
+            None => self.wait_for_definitions(),
+        }
     }
 
     /// [`Database::rename_table`] without waiting: the ticket says when it is durable; there is none if both names are the same.
@@ -274,19 +270,10 @@ impl Database {
     /// # Errors
     /// Those of [`Database::rename_table`].
     pub fn rename_table_deferred(&self, from: &str, to: &str) -> Result<Option<Ticket>> {
-        self.rename_and(from, to, |txn, table| txn.commit_definition_deferred(Some(table)))
-    }
-
-    fn rename_and<A>(
-        &self,
-        from: &str,
-        to: &str,
-        commit: impl FnOnce(Transaction, Arc<TableState>) -> Result<A>,
-    ) -> Result<Option<A>> {
         self.engine.check_writable()?;
         check_name(to)?;
         let _quiet = self.engine.pipeline.quiet();
-        let _definitions = self.engine.tables.definitions.lock();
+        let mut newest = self.engine.tables.definitions.lock();
         let table = self.open_table(from)?;
         if from == to {
             return Ok(None);
@@ -297,9 +284,23 @@ impl Database {
         let mut txn = Transaction::begin_single(&self.engine);
         txn.delete_catalog(from.as_bytes())?;
         txn.put_catalog(to.as_bytes(), &encode_row(table.state.id), None)?;
-        let committed = commit(txn, table.state)?;
+        let ticket = txn.commit_definition(Some(table.state))?;
+        *newest = ticket.csn();
         tracing::info!(path = %self.engine.files.path.display(), table = from, to, "renamed a table");
-        Ok(Some(committed))
+        Ok(Some(ticket))
+    }
+
+    /// An error that says which tables there are, once these are durable: it must not tell of a definition that a crash undoes.
+    fn settled(&self, error: Error) -> Result<Error> {
+        if matches!(error, Error::TableExists { .. } | Error::UnknownTable { .. }) {
+            self.wait_for_definitions()?;
+        }
+        Ok(error)
+    }
+
+    fn wait_for_definitions(&self) -> Result<()> {
+        let newest = *self.engine.tables.definitions.lock();
+        self.engine.pipeline.wait(newest)
     }
 
     /// All tables, by name.

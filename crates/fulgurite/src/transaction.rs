@@ -656,19 +656,8 @@ impl Transaction {
         self.write(&root, key, None, 0, false)
     }
 
-    /// Commits a definition that drops or renames `changed`. It is durable when this returns.
-    pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
-        let engine = self.engine.clone();
-        self.durability = Durability::Sync;
-        let timed = engine.pipeline.stopwatch().start(self.durability);
-        self.write_commit(&engine, changed, true, |csn| {
-            engine.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
-            Ok(Commit { csn })
-        })
-    }
-
-    /// The same without waiting.
-    pub(crate) fn commit_definition_deferred(mut self, changed: Option<Arc<TableState>>) -> Result<Ticket> {
+    /// Commits a definition, one that drops or renames `changed` if there is that, without waiting.
+    pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Ticket> {
         let engine = self.engine.clone();
         self.durability = Durability::Sync;
         let timed = engine.pipeline.stopwatch().start(self.durability);
