@@ -1,5 +1,7 @@
 //! The handle by which a test plans faults.
 
+use std::time::Duration;
+
 use super::plan::Loss;
 use super::state::Shared;
 use crate::{DeviceInfo, MemoryMedium};
@@ -113,6 +115,12 @@ impl Faults<'_> {
     /// Whether files take [`File::allocate`](crate::File::allocate) (true by default).
     pub fn allocation(&self, taken: bool) {
         self.shared.state.lock().plan.settings.allocation = taken;
+    }
+
+    /// How long a write takes, and a sync, or a write that is durable when it returns; 0 by default. The clock advances by that when one begins, beside the
+    /// microsecond of any operation.
+    pub fn latency(&self, write: Duration, sync: Duration) {
+        self.shared.state.lock().plan.settings.latency = (write, sync);
     }
 
     /// What memory new mapped files are in (persistent by default); `None`: files are not mapped.

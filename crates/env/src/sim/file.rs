@@ -76,6 +76,7 @@ impl SimFile {
             return Err(Errno::Unsupported.on("write", &self.path));
         }
         let verdict = state.admit(Op::Write);
+        self.shared.clock.advance(state.plan.settings.latency_of(dsync));
         let flight = Flight::Write { ino: self.ino, offset, data: Bytes::new(data), reach };
         match verdict {
             Verdict::Proceed => {}
@@ -188,6 +189,7 @@ impl File for SimFile {
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.enter()?;
         let verdict = state.admit(Op::Sync);
+        self.shared.clock.advance(state.plan.settings.latency_of(true));
         let cutoff = state.medium.last_seq();
         if verdict == Verdict::Proceed {
             MutexGuard::bump(&mut state);

@@ -22,8 +22,8 @@
 //! was stored as a word, when its line was written back, and now. A power cut leaves any of them, word by word. A store by address
 //! that another one follows before its line is written back is not seen.
 //!
-//! **Time** advances by one microsecond with each disk operation, by [`SimEnv::advance`], and by sleeping, which does
-//! not block. **Threads** are real, so only a test with one thread is deterministic.
+//! **Time** advances by one microsecond with each disk operation, by what writes and syncs of a slow disk take ([`Faults::latency`]), by
+//! [`SimEnv::advance`], and by sleeping, which does not block. **Threads** are real, so only a test with one thread is deterministic.
 //!
 //! ```
 //! use std::path::Path;

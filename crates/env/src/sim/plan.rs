@@ -1,6 +1,7 @@
 //! The plan of which operations fail, and how.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::{DeviceInfo, MemoryMedium};
 
@@ -62,6 +63,14 @@ pub(super) struct Settings {
     pub(super) device: Option<DeviceInfo>,
     /// The medium of new mapped files; `None`: there are none.
     pub(super) mapped: Option<MemoryMedium>,
+    /// How long a write takes, and one that has to be durable, or a sync.
+    pub(super) latency: (Duration, Duration),
+}
+
+impl Settings {
+    pub(super) fn latency_of(&self, syncs: bool) -> Duration {
+        if syncs { self.latency.1 } else { self.latency.0 }
+    }
 }
 
 impl Default for Settings {
@@ -75,6 +84,7 @@ impl Default for Settings {
             allocation: true,
             device: None,
             mapped: Some(MemoryMedium::Persistent),
+            latency: Default::default(),
         }
     }
 }

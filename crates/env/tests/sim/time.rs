@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_env::{Env, OpenOptions};
 
-use super::{SECTOR, with_log};
+use super::{SECTOR, log, with_log};
 
 #[test]
 fn time_passes_by_operations_advances_and_sleeping_only() {
@@ -23,6 +23,28 @@ fn time_passes_by_operations_advances_and_sleeping_only() {
     assert_eq!(sim.clock().wall_ms(), wall + 3_605_000);
     let image = sim.crash(CrashKind::Kill, 0);
     assert_eq!(image.clock().wall_ms(), wall + 3_605_000, "time continues after a restart");
+}
+
+#[test]
+fn a_slow_disk_takes_its_time_for_writes_and_syncs() {
+    let (sim, file) = with_log(1, 1);
+    sim.faults().latency(Duration::from_millis(2), Duration::from_millis(9));
+    for sim in [&sim, &sim.crash(CrashKind::Kill, 0)] {
+        let file = sim.disk().open(log(), OpenOptions::Write).expect("it is there");
+        let mut start = sim.clock().monotonic_ns();
+        let mut took_ms = || {
+            let (before, now) = (start, sim.clock().monotonic_ns());
+            start = now;
+            (now - before) / 1_000_000
+        };
+        file.write_at(&[2; SECTOR], 0).expect("write");
+        assert_eq!(took_ms(), 2);
+        file.sync_data().expect("sync");
+        assert_eq!(took_ms(), 9);
+        file.read_at(&mut [0; SECTOR], 0).expect("read");
+        assert_eq!(took_ms(), 0);
+    }
+    drop(file);
 }
 
 #[test]
