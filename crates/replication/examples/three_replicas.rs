@@ -12,7 +12,7 @@
 
 use fulgurite::{Database, Options, Table};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_replication::{Cluster, ClusterId, Replica, SentUpTo};
+use fulgurite_replication::{Cluster, ClusterId, Message, Network, NodeError, Replica};
 use parking_lot::{Condvar, Mutex};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -45,30 +45,29 @@ impl Wake {
     }
 }
 
-/// Sends a follower what the leader has, until the leader has no more and committing is over.
-fn ship(
-    leader: &Replica,
-    follower: &Replica,
-    wake: &Wake,
-    is_over: &AtomicBool,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (mut seen, mut after) = (0, SentUpTo::default());
-    loop {
+/// The network between two nodes of this process.
+#[derive(Default)]
+struct Wire(Mutex<Vec<Message>>);
+
+impl Network for Wire {
+    fn send(&self, message: Message) {
+        self.0.lock().push(message);
+    }
+}
+
+/// Carries what the leader and a follower send each other, until all is sent: what is committed while the follower writes goes with the next message.
+fn carry(leader: &Replica, follower: &Replica, wake: &Wake, is_over: &AtomicBool) -> Result<(), NodeError> {
+    let (wire, mut seen) = (Wire::default(), 0);
+    while !is_over.load(Ordering::Relaxed) {
         seen = wake.wait(seen);
         leader.node().flushed()?;
-        let was_over = is_over.load(Ordering::Relaxed);
-        let message = leader.append_after(follower.number(), after)?.ok_or("nothing deposes it")?;
-        if message.is_empty() && !was_over {
-            continue;
-        }
-        let appended = follower.append(&message)?;
-        after = appended.up_to();
-        leader.acknowledged(&appended)?;
-        let at = follower.positions();
-        if was_over && at.entries.agreed.csn == leader.positions().entries.agreed.csn {
-            return Ok(());
+        leader.send(follower.number(), &wire)?;
+        while let Some(message) = { wire.0.lock().pop() } {
+            let to = if message.to() == leader.number() { leader } else { follower };
+            to.receive(&message, &wire)?;
         }
     }
+    Ok(())
 }
 
 /// Commits a second with so many threads, each to rows of its own.
@@ -114,30 +113,36 @@ fn replicated(env: &Arc<dyn Env>, home: &Path, threads: usize, seconds: u64) -> 
     leader.appoint(1, &fenced)?;
     leader.flush()?;
     let is_over = AtomicBool::new(false);
-    let rate = std::thread::scope(|scope| {
+    let (rate, rows) = std::thread::scope(|scope| {
         for follower in &replicas[1..] {
             let (wake, is_over) = (&wake, &is_over);
-            scope.spawn(move || ship(leader, follower, wake, is_over).expect("nothing fails"));
+            scope.spawn(move || carry(leader, follower, wake, is_over).expect("nothing fails"));
         }
-        // It takes commits once its first entry is agreed and applied.
-        let table = loop {
-            match database.table("rows") {
-                Err(fulgurite::Error::NotLeader { .. }) => env.clock().sleep(Duration::from_millis(1)),
-                table => break table,
+        // Also if it fails: the threads end then.
+        let measured = || -> Result<_, Box<dyn Error>> {
+            // It takes commits once its first entry is agreed and applied.
+            let table = loop {
+                match database.table("rows") {
+                    Err(fulgurite::Error::NotLeader { .. }) => env.clock().sleep(Duration::from_millis(1)),
+                    table => break table?,
+                }
+            };
+            let rate = measure(env, &table, threads, seconds);
+            let newest = database.visible_csn();
+            let mut rows = Vec::new();
+            for replica in &replicas {
+                replica.database().wait_applied(newest, Duration::from_secs(10))?;
+                rows.push(replica.database().open_table("rows")?.range(..)?.count());
             }
+            Ok((rate, rows))
         };
-        let rate = table.map(|table| measure(env, &table, threads, seconds));
+        let measured = measured();
         is_over.store(true, Ordering::Relaxed);
-        rate
+        measured
     })?;
     println!("{threads:>4} threads, three replicas: {rate:>8} commits a second that a majority has");
-    let newest = database.visible_csn();
-    let mut rows = Vec::new();
     for replica in &replicas {
-        let database = replica.database();
-        database.wait_applied(newest, Duration::from_secs(10))?;
-        print_syncs(&format!("replica {}", replica.number()), &database);
-        rows.push(database.open_table("rows")?.range(..)?.count());
+        print_syncs(&format!("replica {}", replica.number()), &replica.database());
     }
     assert!(rows.iter().all(|count| *count == rows[0]), "the replicas differ: {rows:?} rows");
     println!("     {} rows on each", rows[0]);

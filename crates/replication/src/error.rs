@@ -68,7 +68,23 @@ pub enum TermError {
         /// Their version.
         version: u64,
     },
-    /// An earlier save failed: the term and the vote on disk are not known. Open the file again.
+    /// The directory is to be that of a new node, or one that is filled, and is no copy of another node's directory of that cluster, with its file of terms.
+    NotACopy {
+        /// The file of terms that is there.
+        path: PathBuf,
+        /// The node and the cluster that it is of.
+        found: (u32, ClusterId),
+        /// Those that were named.
+        wanted: (u32, ClusterId),
+    },
+    /// The node was moved to another directory, or is being moved ([`Replica::refill`](crate::Replica::refill)). End that; this directory is its former one.
+    Moved {
+        /// The file.
+        path: PathBuf,
+        /// The node.
+        node: u32,
+    },
+    /// An earlier save failed, or another process has written the file: the term and the vote on disk are not known. Open the file again.
     Unknown,
 }
 
@@ -121,9 +137,25 @@ impl fmt::Display for TermError {
                 "this node has not heard that an entry was agreed with the members {members:?}, version {version}: appoint a leader with them, and \
                  have it send what is agreed, before they change again"
             ),
-            TermError::Unknown => {
-                write!(f, "an earlier save failed, so the term on disk is not known; open the file again")
-            }
+            TermError::NotACopy { path, found, wanted } => write!(
+                f,
+                "{} is of node {} of cluster {}; node {} of cluster {} needs a copy of the whole directory of another node of that cluster, \
+                 or is here already: then open it",
+                path.display(),
+                found.0,
+                found.1,
+                wanted.0,
+                wanted.1
+            ),
+            TermError::Moved { path, node } => write!(
+                f,
+                "{} says that node {node} was moved to another directory: open it there, or, if that was cut off, fill it again with the same copy",
+                path.display()
+            ),
+            TermError::Unknown => write!(
+                f,
+                "an earlier save failed, or another process has written the file, so the term on disk is not known; open the file again"
+            ),
         }
     }
 }
@@ -158,6 +190,15 @@ pub enum NodeError {
         fenced: usize,
         /// How many members there are.
         members: usize,
+    },
+    /// A leader was appointed with new members, and without a majority of the members before that has them, too: others may have changed to other ones.
+    NoMajorityBefore {
+        /// Its term.
+        term: u64,
+        /// How many of the members before have the new ones, and were fenced in that term.
+        fenced: usize,
+        /// The members before.
+        previous: Vec<u32>,
     },
     /// A node was appointed although another one that was fenced has later entries, which may be agreed.
     Behind {
@@ -331,6 +372,11 @@ impl fmt::Display for NodeError {
             NodeError::NoMajority { term, fenced, members } => write!(
                 f,
                 "{fenced} of {members} members were fenced in term {term}; a leader needs a majority, itself included: fence more"
+            ),
+            NodeError::NoMajorityBefore { term, fenced, previous } => write!(
+                f,
+                "{fenced} of the members before, {previous:?}, have the new ones and were fenced in term {term}; until an entry is agreed with the \
+                 new ones a leader needs a majority of both: change the members of more nodes, and fence them"
             ),
             NodeError::Behind { last, ahead } => write!(
                 f,

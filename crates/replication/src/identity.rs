@@ -9,10 +9,12 @@
 //! after the copy was started more often, for a node keeps the nonces of its last [`STARTS_KEPT`] starts, and compares them with what others remember. It
 //! cannot find other copies: one of a life of which no other node has heard is a node that was away.
 //!
-//! - **INV-REP-10**: a leader is appointed by a majority of members with nodes that all have this set of members, at this version; and a node goes from one
-//!   set to the next, which has one member more or less, once it has heard that an entry was agreed of a leader that was appointed with the first, in that leader's
-//!   own term (the single-server changes of Ongaro, 2014, section 4.1, by an operator, node by node). Majorities of two sets that follow each other have a node
-//!   in common: so once that entry is agreed, no leader of a set before gets one agreed, and all leaders of the next have it, with all before.
+//! - **INV-REP-10**: a leader is appointed by a majority of members with nodes that all have this set of members, at this version; until an entry of such a leader's
+//!   own term was agreed, as far as these nodes have heard, by a majority of the members before, too, that have this set. And a node goes from one
+//!   set to the next, which has one member more or less, once it has heard that (the single-server changes of Ongaro, 2014, section 4.1, by an operator, node by
+//!   node). Majorities of two sets that follow each other have a node in common: so once that entry is agreed, no leader of a set before gets one agreed, and all leaders of the next have it,
+//!   with all before. The second majority is for two operators at once: of four members two may go to one set of three, and two to another one, and two of three would be a
+//!   majority of each. (Raft needs none, for there the members are an entry, of which one leader has one.)
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,18 +46,21 @@ pub struct Cluster {
     pub version: u64,
     /// The numbers of its nodes, from 1, each once; at most [`MEMBERS_MAX`]. A leader needs a majority of them.
     pub members: Vec<u32>,
+    /// The members before; none in the first version. Until an entry was agreed with the members, a leader needs a majority of these, too (INV-REP-10).
+    pub previous: Vec<u32>,
 }
 
 impl Cluster {
     /// A new cluster.
     pub fn new(id: ClusterId, members: impl Into<Vec<u32>>) -> Cluster {
-        Cluster { id, version: 0, members: members.into() }
+        Cluster { id, version: 0, members: members.into(), previous: Vec::new() }
     }
 
     /// With one member more, or one less.
     pub(crate) fn change(&self, members: &[u32], node: u32) -> Result<Cluster, TermError> {
         let version = self.version.saturating_add(1);
-        let after = Cluster { version, members: members.to_vec(), ..self.clone() }.checked(node)?;
+        let (members, previous) = (members.to_vec(), self.members.clone());
+        let after = Cluster { version, members, previous, ..self.clone() }.checked(node)?;
         let differs = |a: &[u32], b: &[u32]| a.iter().filter(|member| !b.contains(member)).count();
         if differs(&after.members, &self.members) + differs(&self.members, &after.members) != 1 {
             return Err(TermError::ManyMembers { from: self.members.clone(), to: after.members });

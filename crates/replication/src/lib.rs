@@ -23,6 +23,7 @@
 mod error;
 mod identity;
 mod message;
+mod network;
 mod node;
 mod replica;
 mod term_file;
@@ -30,6 +31,7 @@ mod term_file;
 pub use error::{NodeError, TermError};
 pub use identity::{Cluster, ClusterId, Life, Lived, MEMBERS_MAX};
 pub use message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
+pub use network::{Message, Network, Rejected};
 pub use node::Node;
 pub use replica::{Replica, ReplicaOptions, ReplicaPositions};
 pub use term_file::{TERM_FILE_NAME, TermFile};

@@ -19,7 +19,7 @@ mod lives;
 
 use crate::error::{NodeError, TermError};
 use crate::identity::{Cluster, Life, Lived};
-use crate::message::{Append, Appended, Fenced, ReadBarrier, SentUpTo};
+use crate::message::{Append, Appended, Envelope, Fenced, ReadBarrier, SentUpTo};
 use crate::term_file::TermFile;
 use fulgurite_log::{
     ChunkRef, CommitLog, Entry, EntryMatch, EntryPositions, EntryReader, Log, LogError, Role, SentChunk,
@@ -206,7 +206,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::StaleTerm`] if this node noted another term, or was started since; [`NodeError::OtherCluster`], [`NodeError::OtherMembers`],
-    /// [`NodeError::PastLife`], [`NodeError::NoMajority`], [`NodeError::Behind`] if the others do not allow it: fence more, or another nominee.
+    /// [`NodeError::PastLife`], [`NodeError::NoMajority`], [`NodeError::NoMajorityBefore`], [`NodeError::Behind`] if the others do not allow it: fence more, or another nominee.
     /// [`NodeError::OldDirectory`], [`NodeError::Term`], [`NodeError::Log`].
     pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
         let mut state = self.state.lock();
@@ -228,6 +228,15 @@ impl Node {
         let count = set.intersection(&promised).count();
         if 2 * count <= set.len() {
             return Err(NodeError::NoMajority { term, fenced: count, members: set.len() });
+        }
+        let in_force = promises.iter().filter_map(|promise| promise.in_force).max();
+        if in_force < Some(cluster.version) {
+            // Other members before may have changed to another set.
+            let count = cluster.previous.iter().filter(|member| promised.contains(member)).count();
+            if !cluster.previous.is_empty() && 2 * count <= cluster.previous.len() {
+                let previous = cluster.previous.clone();
+                return Err(NodeError::NoMajorityBefore { term, fenced: count, previous });
+            }
         }
         let last = self.positions().last;
         if let Some(ahead) = promises.iter().find(|fenced| fenced.last > last) {
@@ -408,6 +417,16 @@ impl Node {
         let held = leading.held.entry(appended.envelope.from.node).or_default();
         *held = (*held).max(appended.round);
         self.agree(state)
+    }
+
+    /// Whether a follower rejected what this node sends, as a leader.
+    ///
+    /// # Errors
+    /// Those of [`Node::acknowledged`] about the sender.
+    pub(crate) fn is_rejected(&self, envelope: &Envelope, term: u64) -> Result<bool, NodeError> {
+        let mut state = self.state.lock();
+        self.check_envelope(&mut state, envelope)?;
+        Ok(!state.is_retired && state.leading.as_ref().is_some_and(|leading| leading.term == term))
     }
 
     /// This node has made entries durable. Returns whether more is agreed now.

@@ -1,16 +1,18 @@
 //! A node with its database: opening both, opening them again where the log has to be cut or led before, and the calls of [`Node`] with
 //! what follows from them for the database.
 
-use crate::error::NodeError;
+use crate::error::{NodeError, TermError};
 use crate::identity::Cluster;
 use crate::message::{Append, Appended, Fenced, SentUpTo};
 use crate::node::{APPEND_BYTES_MAX, Node};
 use crate::term_file::TermFile;
 use fulgurite::{Csn, Database, Options};
-use fulgurite_env::Env;
+use fulgurite_env::{Dir, Env, Lock, LockMode, Locking, OpenOptions};
 use fulgurite_log::EntryPositions;
 use fulgurite_types::EntryId;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,9 +59,18 @@ impl From<Options> for ReplicaOptions {
 }
 
 /// One opening.
-struct Open {
-    node: Arc<Node>,
+pub(crate) struct Open {
+    pub node: Arc<Node>,
     database: Database,
+    /// How far each other node was sent the log, if this one leads.
+    pub sent: Mutex<BTreeMap<u32, SentUpTo>>,
+}
+
+impl Open {
+    /// The index of the last entry.
+    pub fn last(&self) -> u64 {
+        last_entry(&self.database).index
+    }
 }
 
 impl std::fmt::Debug for Replica {
@@ -93,21 +104,11 @@ impl Replica {
         cluster: &Cluster,
         number: u32,
     ) -> Result<Replica, NodeError> {
-        Replica::make(env, path.as_ref(), options.into(), cluster, number, false)
-    }
-
-    fn make(
-        env: Arc<dyn Env>,
-        path: &Path,
-        options: ReplicaOptions,
-        cluster: &Cluster,
-        number: u32,
-        is_copy: bool,
-    ) -> Result<Replica, NodeError> {
+        let (path, options) = (path.as_ref(), options.into());
         cluster.checked(number)?;
         let database = open_database(&env, path, number, &options, None)?;
         let last = last_entry(&database);
-        if last.index > 0 && !is_copy {
+        if last.index > 0 {
             return Err(NodeError::Used { node: number, last });
         }
         let dir = open_dir(&env, path)?;
@@ -116,12 +117,13 @@ impl Replica {
         Replica::with(env, path, options, number, database)
     }
 
-    /// Makes a new node of a cluster, with a number that no node of it had before, of a directory with a copy of another node's database, without
-    /// that one's file of terms: a copy of a node that is closed, or of one moment of its disk. `cluster` has the members that the others are changed to
-    /// ([`Node::change_members`]). From then on it gets what it lacks from the leader.
+    /// Makes a new node of a cluster, with a number that no node of it had before, of a copy of another node's directory: of one that is closed, or of one moment of
+    /// its disk. `cluster` has the members that the others are changed to, as [`Node::change_members`] returns them. From then on it gets what it lacks from the leader. What was copied is made durable, and the other node's
+    /// file of terms is replaced.
     ///
     /// # Errors
-    /// [`NodeError::Term`] if the directory has a file of terms, or the members are not a set with this node. [`NodeError::Database`].
+    /// [`NodeError::Term`] with [`TermError::NotACopy`](crate::TermError::NotACopy) if it is no copy of another node's directory of that cluster, or the members are not a set with this node.
+    /// [`NodeError::Database`].
     pub fn join(
         env: Arc<dyn Env>,
         path: impl AsRef<Path>,
@@ -129,23 +131,29 @@ impl Replica {
         cluster: &Cluster,
         number: u32,
     ) -> Result<Replica, NodeError> {
-        let mut options = options.into();
+        cluster.checked(number)?;
+        let (path, mut options) = (path.as_ref(), options.into());
         options.database.create = false;
-        TermFile::check_none(&open_dir(&env, path.as_ref())?)?;
-        Replica::make(env, path.as_ref(), options, cluster, number, true)
+        let dir = open_dir(&env, path)?;
+        make_durable(&env, path)?;
+        let database = open_copy(&env, path, number, &options)?;
+        let (id, last) = (database.log().database(), last_entry(&database));
+        TermFile::create_in_copy(&dir, id, cluster, number, env.random_u64(), last.term)?;
+        Replica::with(env, path, options, number, database)
     }
 
-    /// Fills a node that lacks more than the log of the others still has ([`fulgurite_log::LogError::TooOld`]), or has another history: moves its file of terms from `path`,
-    /// its closed directory, to `copy`, a copy of another node's database without that one's file of terms, as for [`Replica::join`]. From then on
-    /// `copy` is its directory, and the former one can be removed. It keeps its number, its promises and its lives, so the members stay as they are.
+    /// Fills a node that lacks more than the log of the others still has ([`fulgurite_log::LogError::TooOld`]), or has another history, from `copy`, a copy of another node's directory as for
+    /// [`Replica::join`]: makes it durable, and moves the file of terms from `path`, the node's closed directory, to it. From then on
+    /// `copy` is its directory, and the former one, which is refused, can be removed. The node keeps its number, its promises and its lives, so the members stay as they are. If this is
+    /// cut off, the same call goes on with it; once the move has begun only this copy can be the node's directory.
     ///
     /// **INV-REP-11**: the copy's last entry is not before the node's own. Then all that this node acknowledged, and that is agreed or may still be, is in the copy, as it is in the
     /// log of a leader for which the node may promise.
     ///
     /// # Errors
     /// [`NodeError::OldCopy`] if the copy ends before what the node has: copy the leader. [`NodeError::Damaged`] if the node's own database is:
-    /// then what it acknowledged is not known, and a new node has to take its place. [`NodeError::Term`] if `copy` has a file of terms: it is another node's,
-    /// or a crash of the machine cut this call off, and the node is there already, to be opened. [`NodeError::OldDirectory`], [`NodeError::Database`].
+    /// then what it acknowledged is not known, and a new node has to take its place. [`NodeError::Term`] with [`TermError::NotACopy`](crate::TermError::NotACopy), or
+    /// [`TermError::Moved`](crate::TermError::Moved) if it was moved to another copy. [`NodeError::OldDirectory`]; [`NodeError::Database`], also if the copy is damaged.
     pub fn refill(
         env: Arc<dyn Env>,
         path: impl AsRef<Path>,
@@ -157,20 +165,25 @@ impl Replica {
         options.database.create = false;
         let (path, copy) = (path.as_ref(), copy.as_ref());
         let (from, to) = (open_dir(&env, path)?, open_dir(&env, copy)?);
-        TermFile::check_none(&to)?;
+        if TermFile::end_move(&from, &to)? {
+            return Replica::open(env, copy, options, number);
+        }
+        make_durable(&env, copy)?;
         let own = open_database(&env, path, number, &options, None)?;
+        let last = last_entry(&own);
         let terms = TermFile::open(&from, own.log().database(), number, env.random_u64())?;
         if let Some((known, by)) = terms.condemned() {
             return Err(NodeError::OldDirectory { own: terms.life(), known, by });
         }
-        let last = last_entry(&own);
         own.close()?;
-        let database = open_database(&env, copy, number, &options, None)?;
-        let copied = last_entry(&database);
+        // Nothing opens it from here on until it has said that it was moved; that nothing did since it was closed, the move finds.
+        let _lock = lock(&from)?;
+        let database = open_copy(&env, copy, number, &options)?;
+        let (id, copied) = (database.log().database(), last_entry(&database));
         if copied < last {
             return Err(NodeError::OldCopy { node: number, last, copied });
         }
-        terms.move_to(&from, &to, database.log().database(), copied.term)?;
+        terms.move_to(&from, &to, id, copied.term, env.random_u64())?;
         Replica::with(env, copy, options, number, database)
     }
 
@@ -228,7 +241,7 @@ impl Replica {
         Ok(())
     }
 
-    fn open_now(&self) -> Arc<Open> {
+    pub(crate) fn open_now(&self) -> Arc<Open> {
         self.open.read().clone()
     }
 
@@ -271,6 +284,7 @@ impl Replica {
     pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
         let open = self.open_now();
         open.node.appoint(term, fenced)?;
+        open.sent.lock().clear();
         let cluster = open.node.cluster();
         let members = cluster.members.iter().copied();
         let others: Vec<u32> = members.filter(|member| *member != self.number).collect();
@@ -342,16 +356,71 @@ fn open_database(
     options: &ReplicaOptions,
     up_to_entry: Option<u64>,
 ) -> Result<Database, NodeError> {
-    let ReplicaOptions { database, unagreed_bytes_max, quorum_wait, .. } = options.clone();
-    let replica = fulgurite::Replica { node, up_to_entry, unagreed_bytes_max, quorum_wait };
-    Database::open_replica(env.clone(), path, database, replica, |_| {}).map_err(|error| match error {
+    open_as(env, path, node, options, up_to_entry).map_err(|error| match error {
         fulgurite::Error::Damaged(damage) => NodeError::Damaged { node, damage },
         other => other.into(),
     })
 }
 
+/// Opens a copy of another node's database. If that is damaged, the node is not.
+fn open_copy(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    node: u32,
+    options: &ReplicaOptions,
+) -> Result<Database, NodeError> {
+    Ok(open_as(env, path, node, options, None)?)
+}
+
+fn open_as(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    node: u32,
+    options: &ReplicaOptions,
+    up_to_entry: Option<u64>,
+) -> fulgurite::Result<Database> {
+    let ReplicaOptions { database, unagreed_bytes_max, quorum_wait, .. } = options.clone();
+    let replica = fulgurite::Replica { node, up_to_entry, unagreed_bytes_max, quorum_wait };
+    Database::open_replica(env.clone(), path, database, replica, |_| {})
+}
+
+/// Makes a directory durable, with all that is in it and its name: whatever copied it may have left it in a cache.
+fn make_durable(env: &Arc<dyn Env>, path: &Path) -> Result<(), NodeError> {
+    let io = |path: &Path, source| {
+        let (action, path) = ("make durable", path.to_path_buf());
+        TermError::Io { action, path, source }
+    };
+    fn sync_all(dir: &Arc<dyn Dir>) -> io::Result<()> {
+        for entry in dir.list()? {
+            if entry.is_dir {
+                sync_all(&dir.open_dir(&entry.name)?)?;
+            } else {
+                dir.open(&entry.name, OpenOptions::Read)?.sync_data()?;
+            }
+        }
+        dir.sync()
+    }
+    sync_all(&open_dir(env, path)?).map_err(|source| io(path, source))?;
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => {
+            Ok(env.disk().sync_dir(parent).map_err(|source| io(parent, source))?)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn last_entry(database: &Database) -> EntryId {
     database.log().entry_positions().map_or_else(Default::default, |at| at.last)
+}
+
+/// Locks a directory as a database does.
+fn lock(dir: &Arc<dyn Dir>) -> Result<Box<dyn Lock>, NodeError> {
+    let path = dir.path().to_path_buf();
+    match dir.lock("LOCK", LockMode::Exclusive) {
+        Ok(Locking::Taken(lock)) => Ok(lock),
+        Ok(Locking::Held(holder)) => Err(fulgurite::Error::Locked { path, holder }.into()),
+        Err(source) => Err(TermError::Io { action: "lock the directory of", path, source }.into()),
+    }
 }
 
 fn open_dir(env: &Arc<dyn Env>, path: &Path) -> Result<Arc<dyn fulgurite_env::Dir>, NodeError> {
@@ -372,5 +441,5 @@ fn begin(
     let terms = TermFile::open(&dir, database.log().database(), number, env.random_u64())?;
     let node = Arc::new(Node::new(number, database.log().clone(), terms)?);
     node.set_append_bytes_max(options.append_bytes_max);
-    Ok(Open { node, database })
+    Ok(Open { node, database, sent: Mutex::default() })
 }

@@ -2,11 +2,8 @@
 
 mod trio;
 
-use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_replication::{
-    Cluster, ClusterId, Fenced, NodeError, Replica, SentUpTo, TERM_FILE_NAME, TermError,
-};
+use fulgurite_replication::{Cluster, ClusterId, Fenced, NodeError, Replica, SentUpTo, TermError};
 use std::sync::Arc;
 use trio::{Trio, cluster, get, led, options, put, shared};
 
@@ -224,10 +221,12 @@ fn a_node_that_is_lost_is_replaced_under_another_number() {
     assert!(matches!(error, NodeError::NoMajority { fenced: 2, members: 4, .. }), "{error}");
     // A copy of one moment of the disk of node 2, which runs. Its file of terms is not for node 4.
     let copy = trio.envs[1].crash(CrashKind::Kill, 3);
-    let five = Cluster { members: vec![1, 2, 3, 4], version: 1, ..cluster() };
+    let five = Cluster { members: vec![1, 2, 3, 4], previous: vec![1, 2, 3], version: 1, ..cluster() };
     let join = |five: &Cluster| Replica::join(shared(&copy), "/db", options(), five, 4);
-    assert!(matches!(join(&five), Err(NodeError::Term(TermError::Io { action: "create", .. }))));
-    copy.disk().open_dir("/db".as_ref()).unwrap().remove(TERM_FILE_NAME).unwrap();
+    let of_other = Cluster { id: ClusterId(7), ..five.clone() };
+    assert!(matches!(join(&of_other), Err(NodeError::Term(TermError::NotACopy { .. }))));
+    let error = Replica::join(shared(&copy), "/db", options(), &cluster(), 2).unwrap_err();
+    assert!(error.to_string().contains("or is here already"), "{error}");
     assert!(matches!(
         Replica::create(shared(&copy), "/db", options(), &five, 4),
         Err(NodeError::Used { .. })
@@ -331,8 +330,7 @@ fn what_is_agreed_survives_a_change_of_members() {
     for number in [1, 2] {
         trio.replica(number).node().change_members(&[1, 2, 3, 4]).unwrap();
     }
-    copy.disk().open_dir("/db".as_ref()).unwrap().remove(TERM_FILE_NAME).unwrap();
-    let four = Cluster { members: vec![1, 2, 3, 4], version: 1, ..cluster() };
+    let four = Cluster { members: vec![1, 2, 3, 4], previous: vec![1, 2, 3], version: 1, ..cluster() };
     trio.replicas[2] = Replica::join(shared(&copy), "/db", options(), &four, 4).unwrap();
     trio.replica(1).reopen().unwrap();
     let promises = [0, 1, 2].map(|at| trio.replicas[at].fence(9, Some(1)).unwrap());
@@ -382,8 +380,7 @@ fn a_node_that_did_not_hear_what_is_in_force_hears_it_from_one_that_did() {
         trio.replica(number).node().change_members(&four).unwrap();
     }
     let copy = trio.envs[1].crash(CrashKind::Kill, 3);
-    copy.disk().open_dir("/db".as_ref()).unwrap().remove(TERM_FILE_NAME).unwrap();
-    let cluster = Cluster { members: four.into(), version: 1, ..cluster() };
+    let cluster = Cluster { members: four.into(), previous: vec![1, 2, 3], version: 1, ..cluster() };
     let joined = Replica::join(shared(&copy), "/db", options(), &cluster, 4).unwrap();
     let of_joined = joined.fence(20, None).unwrap();
     assert_eq!(of_joined.in_force, None);
@@ -410,4 +407,44 @@ fn a_node_that_did_not_hear_what_is_in_force_hears_it_from_one_that_did() {
     let of_old =
         Fenced { cluster: Cluster { version: 0, ..cluster.clone() }.into(), in_force: Some(0), ..of_two };
     assert_eq!(*trio.replica(3).node().adopt_members(&of_old).unwrap(), cluster);
+}
+
+/// Of four members two go to one set of three, and two to another one: two are a majority of each, and no leader is appointed. Three of four decide.
+#[test]
+fn two_operators_do_not_get_a_leader_each() {
+    let four = Cluster::new(ClusterId(0xc1), [1, 2, 3, 4]);
+    let make =
+        |number: u32| Replica::create(SimEnv::new(number.into()), "/db", options(), &four, number).unwrap();
+    let nodes = [1, 2, 3, 4].map(make);
+    let fence = |at: usize, term: u64, nominee: u32| nodes[at].fence(term, Some(nominee)).unwrap();
+    let promises = [0, 1, 2, 3].map(|at| fence(at, 1, 1));
+    nodes[0].appoint(1, &promises).unwrap();
+    nodes[0].flush().unwrap();
+    for _ in 0..2 {
+        for node in &nodes[1..] {
+            let last = node.positions().entries.last.index;
+            let message = nodes[0].append_after(node.number(), last).unwrap().unwrap();
+            nodes[0].acknowledged(&node.append(&message).unwrap()).unwrap();
+        }
+    }
+    let change = |at: usize, members: &[u32]| nodes[at].node().change_members(members).unwrap();
+    change(0, &[1, 2, 4]);
+    change(3, &[1, 2, 4]);
+    change(2, &[1, 2, 3]);
+    nodes[0].reopen().unwrap();
+    let promises = [fence(0, 10, 1), fence(3, 10, 1)];
+    let error = nodes[0].appoint(10, &promises).unwrap_err();
+    assert!(matches!(error, NodeError::NoMajorityBefore { fenced: 2, .. }), "{error}");
+    assert!(error.to_string().contains("[1, 2, 3, 4]"), "{error}");
+    change(1, &[1, 2, 4]);
+    let promises = [0, 1, 3].map(|at| fence(at, 11, 1));
+    nodes[0].appoint(11, &promises).unwrap();
+    // Once an entry is agreed two are enough.
+    nodes[0].flush().unwrap();
+    let last = nodes[3].positions().entries.last.index;
+    let message = nodes[0].append_after(4, last).unwrap().unwrap();
+    assert!(nodes[0].acknowledged(&nodes[3].append(&message).unwrap()).unwrap());
+    nodes[0].reopen().unwrap();
+    let promises = [fence(0, 12, 1), fence(3, 12, 1)];
+    nodes[0].appoint(12, &promises).unwrap();
 }

@@ -3,8 +3,8 @@
 mod trio;
 
 use fulgurite::Options;
-use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_env::{Env, OpenOptions};
 use fulgurite_log::LogError;
 use fulgurite_replication::{NodeError, Replica, ReplicaOptions, TERM_FILE_NAME, TermError};
 use std::path::Path;
@@ -36,7 +36,6 @@ fn with_copy(trio: &Trio, node: u32, source: u32) -> Arc<SimEnv> {
     let own = &trio.envs[node as usize - 1].crash(CrashKind::Kill, 5);
     let env = trio.envs[source as usize - 1].crash(CrashKind::Kill, 5);
     env.move_dir_raw(Path::new("/db"), Path::new(COPY)).unwrap();
-    env.remove_raw(&Path::new(COPY).join(TERM_FILE_NAME)).unwrap();
     for (path, _) in own.list_raw() {
         env.write_raw(&path, &own.read_raw(&path).unwrap()).unwrap();
     }
@@ -64,12 +63,19 @@ fn a_node_that_was_away_for_too_long_is_filled_and_counts_again() {
     trio.replica(3).fence(7, Some(2)).unwrap();
     let (members, life) = (trio.replica(3).node().cluster(), trio.replica(3).node().life());
     let env = with_copy(&trio, 3, 1);
-    // A copy with its file of terms is another node.
-    let term = Path::new(COPY).join(TERM_FILE_NAME);
-    let with_terms = env.crash(CrashKind::Kill, 6);
-    with_terms.write_raw(&term, &[0; 8192]).unwrap();
-    let error = refill(&with_terms, 3).unwrap_err();
-    assert!(matches!(error, NodeError::Term(TermError::Io { action: "create", .. })), "{error}");
+    // A copy of its own directory, or of another cluster's, is none.
+    for byte in [12, 40] {
+        let other = env.crash(CrashKind::Kill, 6);
+        let term = Path::new(COPY).join(TERM_FILE_NAME);
+        let mut bytes = other.read_raw(&term).unwrap();
+        bytes[byte] = if byte == 12 { 3 } else { 9 };
+        let sum = fulgurite_types::crc32c(&bytes[..4092]).to_le_bytes();
+        bytes[4092..4096].copy_from_slice(&sum);
+        other.write_raw(&term, &bytes[..4096]).unwrap();
+        let error = refill(&other, 3).unwrap_err();
+        assert!(matches!(error, NodeError::Term(TermError::NotACopy { .. })), "{error}");
+        Replica::open(shared(&other), "/db", short_log(), 3).unwrap();
+    }
 
     trio.replicas[2] = refill(&env, 3).unwrap();
     trio.envs[2] = env;
@@ -107,32 +113,81 @@ fn a_copy_that_lacks_what_the_node_acknowledged_is_refused() {
     assert_eq!(three.positions().entries.last, trio.replica(1).positions().entries.last);
 }
 
+/// After each crash the node is opened where it was, if it says there that it was not moved, and else filled again with the same copy. Its promises are kept.
 #[test]
 fn a_crash_at_any_operation_leaves_the_node_in_one_directory() {
     let trio = left_behind();
+    trio.replica(3).fence(7, Some(2)).unwrap();
     let source = with_copy(&trio, 3, 1);
     let newest = trio.replica(1).positions().entries.last;
-    let (mut filled, mut before) = (0, 0);
+    let (mut moved, mut before) = (0, 0);
     for nth in 1.. {
         let env = source.crash(CrashKind::Kill, nth);
         env.faults().crash_at(env.faults().op_count() + nth);
         let is_whole = refill(&env, 3).is_ok();
         for kind in [CrashKind::PowerCut, CrashKind::Kill] {
             let env = env.crash(kind, nth);
-            let has_terms = |dir: &str| {
-                let entries = env.disk().open_dir(Path::new(dir)).unwrap().list().unwrap();
-                entries.iter().any(|entry| entry.name == TERM_FILE_NAME)
-            };
-            let path = if has_terms(COPY) { COPY } else { "/db" };
-            assert!(!is_whole || !has_terms("/db"), "operation {nth}");
-            let replica = Replica::open(shared(&env), path, short_log(), 3).unwrap();
-            let is_filled = replica.positions().entries.last == newest;
-            assert_eq!(is_filled, path == COPY, "operation {nth}");
-            if is_filled { filled += 1 } else { before += 1 }
+            match Replica::open(shared(&env), "/db", short_log(), 3) {
+                Ok(mut replica) => {
+                    assert!(!is_whole, "operation {nth}");
+                    assert!(matches!(replica.fence(7, Some(1)), Err(NodeError::StaleTerm { noted: 7, .. })));
+                    replica.fence(8, Some(1)).unwrap();
+                    replica.close().unwrap();
+                    replica = refill(&env, 3).unwrap();
+                    assert!(matches!(replica.fence(8, Some(2)), Err(NodeError::StaleTerm { noted: 8, .. })));
+                    before += 1;
+                }
+                Err(NodeError::Term(TermError::Moved { node: 3, .. })) => {
+                    // Another copy is refused.
+                    let other = with_copy(&trio, 3, 1);
+                    let term = Path::new("/db").join(TERM_FILE_NAME);
+                    other.write_raw(&term, &env.read_raw(&term).unwrap()).unwrap();
+                    let error = refill(&other, 3).unwrap_err();
+                    assert!(matches!(error, NodeError::Term(TermError::Moved { .. })), "{error}");
+                    assert_eq!(refill(&env, 3).unwrap().positions().entries.last, newest);
+                    moved += 1;
+                }
+                Err(NodeError::Term(TermError::Io { action: "open", .. })) => {
+                    let replica = Replica::open(shared(&env), COPY, short_log(), 3).unwrap();
+                    assert_eq!(replica.positions().entries.last, newest);
+                    assert!(matches!(replica.fence(7, Some(1)), Err(NodeError::StaleTerm { noted: 7, .. })));
+                }
+                Err(error) => panic!("operation {nth}: {error}"),
+            }
         }
         if is_whole && !env.faults().has_crashed() {
             break;
         }
     }
-    assert!(filled > 4 && before > 4, "{filled} filled, {before} before");
+    assert!(moved > 4 && before > 4, "{moved} moved, {before} before");
+}
+
+/// A copy that was in a cache only when the node was moved is on the device after that.
+#[test]
+fn a_copy_is_durable_before_the_node_is_moved() {
+    let trio = left_behind();
+    let source = with_copy(&trio, 3, 1);
+    let env = SimEnv::new(9);
+    for (path, _) in source.list_raw() {
+        env.disk().create_dir_all(path.parent().unwrap()).unwrap();
+        let file = env.disk().open(&path, OpenOptions::CreateNew).unwrap();
+        file.write_at(&source.read_raw(&path).unwrap(), 0).unwrap();
+        if path.starts_with("/db") {
+            file.sync_data().unwrap();
+        }
+    }
+    ["/", "/db", "/db/log"].iter().for_each(|dir| env.disk().sync_dir(Path::new(dir)).unwrap());
+    let refilled = refill(&env, 3).unwrap();
+    for (path, _) in env.list_raw().into_iter().filter(|(path, _)| path.starts_with("/copy/log")) {
+        let (durable, all) = (env.read_durable(&path).unwrap(), env.read_raw(&path).unwrap());
+        let len = source.read_raw(&path).map_or(0, |bytes| bytes.len().min(all.len()));
+        assert!(durable.get(..len) == all.get(..len), "{}", path.display());
+    }
+    drop(refilled);
+    for seed in 0..5 {
+        let env = env.crash(CrashKind::PowerCut, seed);
+        let replica = Replica::open(shared(&env), COPY, short_log(), 3).unwrap();
+        assert!(replica.database().check(|_| {}).unwrap().problems.is_empty());
+        assert_eq!(get(&replica.database(), "k49"), Some("7".repeat(20_000)));
+    }
 }

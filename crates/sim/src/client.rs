@@ -185,7 +185,7 @@ impl Cluster {
         match outcome {
             Some(Ok(csn)) => {
                 self.trace(id ^ csn.0 << 32);
-                self.machines[at].shows_unagreed = true;
+                self.machines[at].shows_unagreed = csn;
             }
             Some(Err(error)) => self.failed(at, &error),
             None => {}
@@ -221,7 +221,7 @@ impl Cluster {
     /// Whether a snapshot at a leader may see what no quorum has: commits that this leader alone has acknowledged, and all before them.
     fn shows_unagreed(&self, at: usize, csn: Csn) -> bool {
         let machine = &self.machines[at];
-        machine.shows_unagreed && csn > machine.replica.positions().entries.agreed.csn
+        csn <= machine.shows_unagreed && csn > machine.replica.positions().entries.agreed.csn
     }
 
     /// A client begins a read at a leader, behind a barrier.

@@ -2,14 +2,14 @@
 
 use crate::checkers::{Checkers, check_equal};
 use crate::client::Transaction;
-use crate::machine::{Machine, Shipping};
+use crate::machine::{Machine, Shipped, Shipping};
 use crate::members::Members;
 use crate::network::Network;
 use crate::random::Random;
 use fulgurite::{Error, ErrorKind};
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::LogError;
-use fulgurite_replication::{NodeError, Replica};
+use fulgurite_replication::{NodeError, Replica, TermError};
 use fulgurite_types::Csn;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -210,7 +210,7 @@ impl Cluster {
             // Of a node that was removed, or is not known to be added.
             NodeError::Misdirected { .. } => return,
             NodeError::Log(LogError::Poisoned(_) | LogError::Io { .. } | LogError::Closed) => true,
-            NodeError::Term(_) => true,
+            NodeError::Term(TermError::Io { .. } | TermError::Unknown) => true,
             _ => false,
         };
         assert!(is_of_disk, "seed {}: node {}: {error}", self.seed, at + 1);
@@ -230,7 +230,7 @@ impl Cluster {
             0..8 => self.commit(),
             8..14 => self.flush(),
             14..30 => self.send(),
-            30..58 => self.deliver(),
+            30..58 => (0..2).for_each(|_| self.deliver()),
             58 if self.depth == 0 && self.random.one_in(2) => self.change_leader(),
             59 => self.read(),
             60..62 | 70..73 => self.begin_read(),
@@ -241,6 +241,10 @@ impl Cluster {
             63 => self.checkpoint(),
             64 => self.change_links(),
             65 if self.random.one_in(4) => self.break_disk(),
+            73 if self.random.one_in(6) => {
+                let (at, is_slow) = (self.any(), self.random.one_in(2));
+                self.machines[at].slow_down(is_slow);
+            }
             66 if self.random.one_in(3) => self.copy_directory(),
             67 => self.restore_directory(),
             68 if self.depth == 0 => self.change_members(),
@@ -264,33 +268,32 @@ impl Cluster {
         if let Some(Err(error)) = outcome {
             self.failed(at, &error);
         }
-        for (number, reply) in shipped.and_then(|shipping| shipping.replies).unwrap_or_default() {
+        let Shipped { taken, replies } = shipped.and_then(|shipping| shipping.shipped).unwrap_or_default();
+        for (number, taken) in taken {
             let to = number as usize - 1;
             if self.machines[to].env.faults().has_crashed() {
                 self.restart(to, CrashKind::PowerCut);
             } else {
-                self.replied(to, at, reply);
+                self.taken(to, taken);
             }
         }
+        self.network.post(replies);
         self.check(at);
     }
 
     /// What a leader sends while it writes, to nodes that it reaches.
     fn plan_shipping(&mut self, at: usize) -> Shipping {
         let leader = Arc::clone(&self.machines[at].replica);
-        let last = self.machines[at].last();
         let mut to = Vec::new();
         for other in (0..self.machines.len()).filter(|other| *other != at) {
             if self.random.one_in(3) || !self.network.is_up(at, other) || self.machines[other].is_stopped {
                 continue;
             }
-            let number = other as u32 + 1;
-            let after = self.machines[at].next.get(&number).copied().unwrap_or(last.into());
-            to.push((Arc::clone(&self.machines[other].replica), after));
+            to.push(Arc::clone(&self.machines[other].replica));
         }
         let crash = (!self.heals && self.random.one_in(12)).then(|| 1 + self.random.below(3));
         let crash = crash.map(|nth| (Arc::clone(&self.machines[at].env), nth));
-        Shipping { leader, to, crash, replies: None }
+        Shipping { leader, to, crash, shipped: None }
     }
 
     /// What the threads of a database do.
@@ -378,6 +381,7 @@ impl Cluster {
         log.watermarks().validate();
         let positions = replica.positions();
         let (mut checked, agreed) = (machine.checked, positions.entries.agreed.index);
+        let leads = replica.node().leads();
         let seed = self.seed;
         assert!(
             positions.applied <= log.reserved_csn(),
@@ -385,13 +389,18 @@ impl Cluster {
         );
         if agreed > checked {
             // The first ones may have been freed.
-            let mut reader = log.entries(checked).unwrap_or_else(|_| {
-                checked = self.checkers.agreed.last().min(agreed);
-                log.entries(checked).unwrap_or_else(|error| panic!("seed {seed}: node {node}: {error}"))
-            });
+            let mut reader = loop {
+                match log.entries(checked) {
+                    Ok(reader) => break reader,
+                    Err(LogError::TooOld { .. }) if checked < self.checkers.agreed.last().min(agreed) => {
+                        checked += 1
+                    }
+                    Err(error) => panic!("seed {seed}: node {node}: {error}"),
+                }
+            };
             while checked < agreed {
                 let entry = reader.next().expect("it can be read").expect("it has what is agreed");
-                let sets = self.members.since_term(entry.id.term);
+                let sets = self.members.of_leaders(entry.id.term, leads);
                 if self.checkers.agreed.check(seed, node, &entry, (&self.machines, sets)) {
                     self.checkers.order.agreed(seed, &entry, &self.transactions, &self.dropped_by);
                     if let Some(version) = self.members.of_terms.get(&entry.id.term) {

@@ -22,7 +22,7 @@ impl Cluster {
             self.refill();
             let Some(leader) = self.elect() else { continue };
             self.replicate(leader);
-            if self.has_all(leader) && self.members.are_settled() {
+            if self.have_all(&self.kept(), leader) && self.members.are_settled() {
                 return;
             }
         }
@@ -59,7 +59,12 @@ impl Cluster {
         fenced.retain(|fenced| fenced.cluster == cluster);
         let leader = nominee as usize - 1;
         let replica = self.machines[leader].replica.clone();
-        replica.appoint(term + 1, &fenced).expect("all allow it");
+        match replica.appoint(term + 1, &fenced) {
+            Ok(()) => {}
+            // More have to change their members first.
+            Err(NodeError::NoMajorityBefore { .. }) => return None,
+            Err(error) => panic!("seed {}: {error}", self.seed),
+        }
         self.members.of_terms.insert(term + 1, cluster.version);
         self.machines[leader].is_behind = false;
         replica.flush().expect("nothing fails any more");
@@ -69,26 +74,30 @@ impl Cluster {
 
     /// Sends all that a leader has to all others, but to those that have to be filled first.
     fn replicate(&mut self, leader: usize) {
+        let term = self.machines[leader].replica.node().term();
+        let set = &self.members.sets[self.members.of_terms[&term] as usize];
+        let mut followers = self.running();
+        followers.retain(|at| *at != leader && set.contains(&(*at as u32 + 1)));
         for round in 0.. {
             assert!(round < 1000, "seed {}: it does not end", self.seed);
-            for to in self.running().into_iter().filter(|to| *to != leader) {
+            for to in followers.clone() {
                 self.send_to(leader, to);
                 self.deliver_all();
             }
             self.running().into_iter().for_each(|at| self.maintain(at));
-            if self.has_all(leader) || self.kept().into_iter().any(|at| self.machines[at].is_behind) {
+            if self.have_all(&followers, leader) || followers.iter().any(|at| self.machines[*at].is_behind) {
                 return;
             }
         }
     }
 
-    /// Whether all nodes have all of a leader, and have applied it.
-    fn has_all(&self, leader: usize) -> bool {
+    /// Whether these nodes have all of a leader, and have applied it.
+    fn have_all(&self, nodes: &[usize], leader: usize) -> bool {
         let last = self.machines[leader].last();
-        let is_done = |at: usize| {
-            let at = self.machines[at].replica.positions();
+        let is_done = |at: &usize| {
+            let at = self.machines[*at].replica.positions();
             at.entries.agreed.index == last && at.applied == at.entries.agreed.csn
         };
-        self.kept().into_iter().all(is_done) && self.checkers.agreed.last() == last
+        nodes.iter().chain([&leader]).all(is_done) && self.checkers.agreed.last() == last
     }
 }

@@ -1,16 +1,17 @@
 //! A machine: a disk, a clock, and a replica.
 
 use crate::client::{TABLE, Transaction};
+use crate::network::OnTheWay;
 use fulgurite::{Database, Options, ResearchOptions};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{Entry, EntryPositions, Role};
 use fulgurite_replication::{
-    Appended, Cluster, ClusterId, NodeError, ReadBarrier, Replica, ReplicaOptions, SentUpTo, TERM_FILE_NAME,
+    Cluster, ClusterId, Message, NodeError, ReadBarrier, Replica, ReplicaOptions, TermError,
 };
 use fulgurite_types::Csn;
+use fulgurite_types::EntryId;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,30 +32,35 @@ pub(crate) struct Read {
 /// What a leader sends while it writes: its entries have numbers, and its write is not made yet.
 pub(crate) struct Shipping {
     pub leader: Arc<Replica>,
-    /// To which followers, and after what.
-    pub to: Vec<(Arc<Replica>, SentUpTo)>,
+    /// To which followers.
+    pub to: Vec<Arc<Replica>>,
     /// The leader crashes at so many operations from then on.
     pub crash: Option<(Arc<SimEnv>, u64)>,
-    /// The replies of the followers; `None` before it was sent.
-    pub replies: Option<Vec<(u32, Result<Appended, NodeError>)>>,
+    /// What came of it; `None` before it was sent.
+    pub shipped: Option<Shipped>,
+}
+
+#[derive(Default)]
+pub(crate) struct Shipped {
+    /// What each follower made of it.
+    pub taken: Vec<(u32, Result<(), NodeError>)>,
+    pub replies: Vec<Message>,
 }
 
 impl Shipping {
     fn ship(&mut self) {
-        if self.replies.is_some() {
+        if self.shipped.is_some() {
             return;
         }
-        let mut replies = Vec::new();
-        for (follower, after) in &self.to {
-            let number = follower.number();
-            match self.leader.append_after(number, *after) {
-                Ok(Some(append)) => replies.push((number, follower.append(&append))),
-                Ok(None) => {}
-                // It is too old, or the disk failed: other steps find that, too.
-                Err(_) => {}
+        let (sent, replies, mut taken) = (OnTheWay::default(), OnTheWay::default(), Vec::new());
+        for follower in &self.to {
+            // It is too old, or the disk failed: other steps find that, too.
+            let _ = self.leader.send(follower.number(), &sent);
+            for message in sent.take() {
+                taken.push((follower.number(), follower.receive(&message, &replies)));
             }
         }
-        self.replies = Some(replies);
+        self.shipped = Some(Shipped { taken, replies: replies.take() });
         if let Some((env, nth)) = &self.crash {
             env.faults().crash_at(env.faults().op_count() + nth);
         }
@@ -71,25 +77,34 @@ pub(crate) struct Machine {
     pub reads: Vec<Read>,
     /// Up to this index its agreed entries are checked.
     pub checked: u64,
-    /// After what each other node gets entries next.
-    pub next: BTreeMap<u32, SentUpTo>,
-    /// Its directory was replaced by an older copy, or it was removed and stopped: the index up to which it had entries durably. From then on it counts
+    /// Its directory was replaced by an older copy, or it was removed and stopped: the entries that it had durably then. From then on it counts
     /// for nothing.
-    pub lost: Option<u64>,
+    pub lost: Option<Had>,
     /// It does nothing any more.
     pub is_stopped: bool,
     /// A leader has said that its log does not reach back to what this one lacks.
     pub is_behind: bool,
-    /// It leads and has acknowledged commits itself: its readers see what no quorum has.
-    pub shows_unagreed: bool,
+    /// The newest commit that it has acknowledged alone, as a leader: its readers see all up to that.
+    pub shows_unagreed: Csn,
     /// Where its database is.
     pub path: PathBuf,
     options: ReplicaOptions,
     /// Whether it was opened with history from before the cluster alone: of that no commit's time is known, and its clock stands where it was shown
     /// before, which it may have been as a leader.
     is_of_history: bool,
+    /// Its disk is slow: its clock advances with each operation, and it takes messages late.
+    pub is_slow: bool,
     /// By how much its clock advances with each step.
     pub drift: Duration,
+}
+
+/// Entries that a machine had durably.
+#[derive(Clone)]
+pub(crate) struct Had {
+    /// All agreed ones up to here.
+    agreed: u64,
+    /// Those after that.
+    pending: Vec<EntryId>,
 }
 
 /// Each as another node may have them.
@@ -129,6 +144,7 @@ impl Machine {
 
     fn with(env: Arc<SimEnv>, replica: Replica, path: PathBuf, options: ReplicaOptions) -> Machine {
         let machine = Machine {
+            is_slow: false,
             drift: Duration::from_micros(u64::from(replica.number()) * 700),
             is_of_history: replica.positions().applied <= HISTORY,
             env,
@@ -137,11 +153,10 @@ impl Machine {
             waiting: Vec::new(),
             reads: Vec::new(),
             checked: 0,
-            next: BTreeMap::new(),
             lost: None,
             is_stopped: false,
             is_behind: false,
-            shows_unagreed: false,
+            shows_unagreed: Csn::ZERO,
             path,
             options,
         };
@@ -175,13 +190,14 @@ impl Machine {
         env.faults().crash_at(u64::MAX);
         let opened = opened.unwrap_or_else(|error| panic!("node {number} does not open: {error}"));
         let (path, options) = (self.path.clone(), self.options.clone());
-        let (lost, is_behind) = (self.lost, self.is_behind);
+        let (lost, is_behind, is_slow) = (self.lost.clone(), self.is_behind, self.is_slow);
         *self = Machine { lost, is_behind, ..Machine::with(env, opened, path, options) };
+        self.slow_down(is_slow);
     }
 
     /// Puts an older copy of its directory, which is at a path, in its place, and starts.
     pub fn restore(&mut self, copy: Arc<SimEnv>, path: PathBuf, seed: u64) {
-        self.lost = Some(self.durable());
+        self.lost = Some(self.had());
         self.env.faults().crash_now();
         (self.env, self.path) = (copy, path);
         self.restart(CrashKind::Kill, seed, None);
@@ -189,20 +205,32 @@ impl Machine {
 
     /// Does nothing any more.
     pub fn stop(&mut self) {
-        self.lost.get_or_insert(self.durable());
+        if self.lost.is_none() {
+            self.lost = Some(self.had());
+        }
         self.env.faults().crash_now();
         self.is_stopped = true;
     }
 
-    fn durable(&self) -> u64 {
-        self.replica.positions().entries.durable.index
+    /// Its disk becomes slow, or is not any more.
+    pub fn slow_down(&mut self, is_slow: bool) {
+        self.is_slow = is_slow;
+        let (write, sync) =
+            if is_slow { (Duration::from_millis(2), Duration::from_millis(9)) } else { Default::default() };
+        self.env.faults().latency(write, sync);
     }
 
-    /// A machine with a copy of this one's database as it is on the disk, without its file of terms.
+    fn had(&self) -> Had {
+        let at = self.replica.positions().entries;
+        let log = self.replica.node().log().clone();
+        let pending = (at.agreed.index + 1..=at.durable.index).filter_map(|index| log.pending_entry(index));
+        Had { agreed: at.agreed.index, pending: pending.collect() }
+    }
+
+    /// A machine with a copy of this one's directory as it is on the disk.
     fn copied(&self, to: &Path, seed: u64) -> Arc<SimEnv> {
         let env = self.env.crash(CrashKind::Kill, seed);
         env.move_dir_raw(&self.path, to).expect("it is there, and the other one is not");
-        env.remove_raw(&to.join(TERM_FILE_NAME)).expect("each node has one");
         for (path, _) in env.list_raw().into_iter().filter(|(path, _)| !path.starts_with(to)) {
             env.remove_raw(&path).expect("it is there");
         }
@@ -242,12 +270,7 @@ impl Machine {
         match refilled {
             _ if has_crashed => {
                 self.env = self.env.crash(CrashKind::PowerCut, seed);
-                let has_copy = self.env.read_raw(&copy.join(TERM_FILE_NAME)).is_ok();
-                if has_copy {
-                    (self.path, self.is_behind) = (copy, false);
-                }
-                self.restart(CrashKind::Kill, seed, None);
-                has_copy
+                self.end_refill(copy)
             }
             Err(NodeError::OldCopy { .. }) => {
                 self.env.faults().crash_at(u64::MAX);
@@ -264,22 +287,46 @@ impl Machine {
         }
     }
 
+    /// Starts after a crash that cut off a move to a copy: where it was, if it says there that it was not moved, else it is filled again. Returns whether it has the
+    /// copy.
+    fn end_refill(&mut self, copy: PathBuf) -> bool {
+        let (number, options) = (self.replica.number(), self.options.clone());
+        let env = Arc::clone(&self.env);
+        let opened = Replica::open(shared(&env), &self.path, options.clone(), number);
+        let (replica, path) = match opened {
+            Ok(replica) => (replica, self.path.clone()),
+            Err(NodeError::Term(TermError::Moved { .. })) => (
+                Replica::refill(shared(&env), &self.path, &copy, options.clone(), number)
+                    .expect("it was begun"),
+                copy,
+            ),
+            // Its file of terms is gone here.
+            Err(NodeError::Term(TermError::Io { .. })) => {
+                (Replica::open(shared(&env), &copy, options.clone(), number).expect("it was moved"), copy)
+            }
+            Err(error) => panic!("node {number} does not open: {error}"),
+        };
+        let is_filled = path != self.path;
+        let is_behind = self.is_behind && !is_filled;
+        *self = Machine { is_behind, ..Machine::with(env, replica, path, options) };
+        is_filled
+    }
+
     /// Opens the replica again without a crash of the machine.
     pub fn reopen(&mut self) -> Result<(), NodeError> {
         self.reads.clear();
-        self.next.clear();
         self.checked = 0;
         self.replica.reopen()?;
         self.is_of_history = self.replica.positions().applied <= HISTORY;
-        self.shows_unagreed = false;
+        self.shows_unagreed = Csn::ZERO;
         self.observe();
         Ok(())
     }
 
     /// Whether it has an entry durably, or had it before it was lost.
     pub fn has(&self, entry: &Entry) -> bool {
-        if let Some(durable) = self.lost {
-            return entry.id.index <= durable;
+        if let Some(had) = &self.lost {
+            return entry.id.index <= had.agreed || had.pending.contains(&entry.id);
         }
         let at = self.replica.positions().entries;
         let index = entry.id.index;

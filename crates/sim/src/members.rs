@@ -4,7 +4,7 @@
 
 use crate::cluster::{Canary, Cluster};
 use crate::machine::Machine;
-use fulgurite_replication::{Fenced, NodeError, TermError};
+use fulgurite_replication::{ClusterId, Fenced, NodeError, TermError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,14 +39,23 @@ impl Members {
         self.sets.len() as u64 - 1
     }
 
+    /// The cluster with the members of a version.
+    fn at(&self, id: ClusterId, version: u64) -> fulgurite_replication::Cluster {
+        let set = |version: u64| self.sets[version as usize].clone();
+        let previous = version.checked_sub(1).map_or(Vec::new(), set);
+        fulgurite_replication::Cluster { id, version, members: set(version), previous }
+    }
+
     /// Whether no node is being replaced.
     pub fn are_settled(&self) -> bool {
         self.version().is_multiple_of(2) && self.in_force == self.version()
     }
 
-    /// The sets of the leaders in this term and later ones, which may have an entry of it agreed.
-    pub fn since_term(&self, term: u64) -> impl Iterator<Item = &Vec<u32>> {
-        self.of_terms.range(term..).map(|(_, version)| &self.sets[*version as usize])
+    /// The sets of the leaders which may have an entry of this term agreed: if a leader says so first, its own.
+    pub fn of_leaders(&self, term: u64, leads: Option<u64>) -> impl Iterator<Item = &Vec<u32>> {
+        let of_one = leads.filter(|leads| self.of_terms.contains_key(leads));
+        let terms = of_one.unwrap_or(term)..=of_one.unwrap_or(u64::MAX);
+        self.of_terms.range(terms).map(|(_, version)| &self.sets[*version as usize])
     }
 }
 
@@ -107,11 +116,8 @@ impl Cluster {
         let kept = self.kept();
         let source = kept[self.random.below(kept.len() as u64) as usize];
         let crash = self.crash_in(60);
-        let members = fulgurite_replication::Cluster {
-            version: self.members.version(),
-            members: self.members.newest().to_vec(),
-            ..fulgurite_replication::Cluster::clone(&self.machines[source].replica.node().cluster())
-        };
+        let id = self.machines[source].replica.node().cluster().id;
+        let members = self.members.at(id, self.members.version());
         if let Some(joined) = self.machines[source].joined(&members, number, crash) {
             self.machines.push(joined);
             self.trace(number.into());
@@ -130,7 +136,7 @@ impl Cluster {
             }
             let changed = match self.canary {
                 Canary::ChangesMembersEarly => {
-                    let forged = self.forged(at, version + 1, next);
+                    let forged = self.forged(at, version + 1);
                     self.on(at, |replica| replica.node().adopt_members(&forged))
                 }
                 _ => self.on(at, |replica| replica.node().change_members(&next)),
@@ -140,11 +146,10 @@ impl Cluster {
     }
 
     /// A word that the members before these are in force.
-    fn forged(&self, at: usize, version: u64, members: Vec<u32>) -> Fenced {
+    fn forged(&self, at: usize, version: u64) -> Fenced {
         let node = self.machines[at].replica.node();
-        let cluster = fulgurite_replication::Cluster { version, members, ..(*node.cluster()).clone() };
         Fenced {
-            cluster: Arc::new(cluster),
+            cluster: Arc::new(self.members.at(node.cluster().id, version)),
             in_force: Some(version - 1),
             life: node.life(),
             nonces: Vec::new().into(),
@@ -168,7 +173,10 @@ impl Cluster {
     /// Nodes that have older members than another one hear of these.
     pub fn adopt_members(&mut self, fenced: &[Fenced]) {
         // A new one knows of none that is in force.
-        let newest = fenced.iter().max_by_key(|fenced| (fenced.in_force, fenced.cluster.version));
+        let mut newest = fenced.iter().max_by_key(|fenced| (fenced.in_force, fenced.cluster.version));
+        if !self.heals && self.random.one_in(3) {
+            newest = fenced.get(self.random.below(fenced.len().max(1) as u64) as usize);
+        }
         let Some(newest) = newest else { return };
         for at in 0..self.machines.len() {
             let is_away = self.machines[at].is_stopped || !self.network.reaches(at);

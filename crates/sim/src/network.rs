@@ -3,15 +3,30 @@
 use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
 use fulgurite_log::LogError;
-use fulgurite_replication::{Append, Appended, Life, NodeError, SentUpTo};
+use fulgurite_replication::{Append, Appended, Life, Message, NodeError};
+use parking_lot::Mutex;
+use std::mem::take;
 use std::sync::Arc;
+
+/// What was sent and has not arrived.
+#[derive(Default)]
+pub(crate) struct OnTheWay(Mutex<Vec<Message>>);
+
+impl fulgurite_replication::Network for OnTheWay {
+    fn send(&self, message: Message) {
+        self.0.lock().push(message);
+    }
+}
+
+impl OnTheWay {
+    pub fn take(&self) -> Vec<Message> {
+        take(&mut self.0.lock())
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Network {
-    /// For a follower.
-    appends: Vec<(usize, Append)>,
-    /// For a leader.
-    replies: Vec<(usize, Appended)>,
+    messages: Arc<OnTheWay>,
     /// A link, from and to, on which nothing arrives.
     cut: Option<(usize, usize)>,
     /// A machine that nothing reaches, and from which nothing comes, operators included.
@@ -32,6 +47,10 @@ impl Network {
     pub fn reaches(&self, machine: usize) -> bool {
         self.isolated != Some(machine)
     }
+
+    pub fn post(&self, messages: Vec<Message>) {
+        self.messages.0.lock().extend(messages);
+    }
 }
 
 impl Cluster {
@@ -44,21 +63,8 @@ impl Cluster {
     }
 
     pub fn send_to(&mut self, from: usize, to: usize) {
-        let machine = &mut self.machines[from];
-        let last = machine.last();
-        let after = *machine.next.entry(to as u32 + 1).or_insert(last.into());
-        match machine.replica.append_after(to as u32 + 1, after) {
-            Ok(Some(mut append)) => {
-                if self.canary == Canary::TrustsOldDirectories {
-                    (append.envelope.known, append.lives) = (None, Vec::new());
-                }
-                self.network.appends.push((to, append));
-            }
-            Ok(None) => {}
-            // A follower has what this leader had sent before it crashed, and does not have any more.
-            Err(NodeError::Gap { last, .. }) => {
-                machine.next.insert(to as u32 + 1, last.index.into());
-            }
+        match self.machines[from].replica.send(to as u32 + 1, &*self.network.messages) {
+            Ok(_) => {}
             Err(NodeError::Log(LogError::TooOld { .. })) => self.machines[to].is_behind = true,
             Err(error) => self.failed(from, &error),
         }
@@ -72,63 +78,51 @@ impl Cluster {
 
     /// A message arrives, or is lost; some arrive twice.
     pub fn deliver(&mut self) {
-        if self.network.appends.is_empty() || self.random.one_in(2) {
-            return self.deliver_reply();
+        let count = self.network.messages.0.lock().len();
+        if count == 0 {
+            return;
         }
-        let nth = self.random.below(self.network.appends.len() as u64) as usize;
-        let (to, append) = match self.random.one_in(6) {
-            true => self.network.appends[nth].clone(),
-            false => self.network.appends.swap_remove(nth),
+        let nth = self.random.below(count as u64) as usize;
+        let is_doubled = self.random.one_in(6);
+        let message = {
+            let mut messages = self.network.messages.0.lock();
+            if is_doubled { messages[nth].clone() } else { messages.swap_remove(nth) }
         };
-        let from = append.envelope.from.node as usize - 1;
+        let (from, to) = (message.from() as usize - 1, message.to() as usize - 1);
+        // A node with a slow disk takes most of them later.
+        let is_late = matches!(message, Message::Append(_)) && self.machines[to].is_slow;
+        if is_late && !is_doubled && !self.random.one_in(4) {
+            return self.network.post(vec![message]);
+        }
         if self.random.one_in(8) || !self.network.is_up(from, to) || self.machines[to].is_stopped {
             return;
         }
-        if self.canary == Canary::AcknowledgesBeforeTheSync && self.random.one_in(3) {
-            let matched = append.entries.last().map_or(append.previous, |entry| entry.id);
-            let envelope = self.machines[to].replica.node().envelope(append.envelope.from.node);
-            let (term, round) = (append.term, append.round);
-            self.network.replies.push((
-                from,
-                Appended { envelope, term, matched, chunks: 0, csn: Default::default(), round },
-            ));
-            return;
-        }
-        self.append(to, &append);
+        self.receive(message);
     }
 
-    fn append(&mut self, to: usize, append: &Append) {
-        let from = append.envelope.from.node as usize - 1;
-        if let Some(reply) = self.on(to, |replica| replica.append(append)) {
-            self.replied(to, from, reply);
+    fn receive(&mut self, mut message: Message) {
+        let to = message.to() as usize - 1;
+        self.forge_message(&mut message);
+        if let Message::Append(append) = &message {
+            if self.canary == Canary::AcknowledgesBeforeTheSync && self.random.one_in(3) {
+                return self.acknowledge_early(to, append);
+            }
+        } else if let Message::Appended(appended) = &message {
+            self.trace(appended.matched.index);
+        }
+        let messages = Arc::clone(&self.network.messages);
+        if let Some(taken) = self.on(to, |replica| replica.receive(&message, &*messages)) {
+            self.taken(to, taken);
         }
     }
 
-    /// A follower has replied to a leader.
-    pub fn replied(&mut self, to: usize, from: usize, reply: Result<Appended, NodeError>) {
-        let next = match reply {
-            Ok(mut appended) => {
-                self.trace(appended.matched.index);
-                self.machines[to].is_behind = false;
-                let envelope = &mut appended.envelope;
-                self.forge(to, &mut envelope.from, &mut envelope.nonces);
-                let up_to = appended.up_to();
-                self.network.replies.push((from, appended));
-                Some(up_to)
-            }
-            Err(NodeError::StaleTerm { .. }) => None,
-            Err(error) if self.is_of_the_lost(&error) => None,
-            Err(NodeError::MustReopen { up_to, .. }) => {
-                self.reopen(to);
-                up_to.map(SentUpTo::from)
-            }
-            Err(error) => match error.begin_after() {
-                Some(next) => Some(next),
-                None => return self.failed(to, &error),
-            },
-        };
-        if let Some(next) = next {
-            self.machines[from].next.insert(to as u32 + 1, next);
+    /// A replica has taken a message, or not.
+    pub fn taken(&mut self, to: usize, taken: Result<(), NodeError>) {
+        match taken {
+            Ok(()) => self.machines[to].is_behind = false,
+            Err(NodeError::MustReopen { .. }) => self.reopen(to),
+            Err(NodeError::StaleTerm { .. }) => {}
+            Err(error) => return self.failed(to, &error),
         }
         if self.canary == Canary::TakesDurableForAgreed {
             let log = self.machines[to].replica.node().log().clone();
@@ -136,6 +130,29 @@ impl Cluster {
             log.raise_agreed(durable).expect("it is replicated");
         }
         self.check(to);
+    }
+
+    fn acknowledge_early(&self, to: usize, append: &Append) {
+        let matched = append.entries.last().map_or(append.previous, |entry| entry.id);
+        let envelope = self.machines[to].replica.node().envelope(append.envelope.from.node);
+        let (term, round, csn) = (append.term, append.round, Default::default());
+        let appended = Appended { envelope, term, matched, chunks: 0, csn, round };
+        self.network.post(vec![Message::Appended(appended)]);
+    }
+
+    /// What a canary makes of a message.
+    fn forge_message(&self, message: &mut Message) {
+        if self.canary != Canary::TrustsOldDirectories {
+            return;
+        }
+        match message {
+            Message::Append(append) => (append.envelope.known, append.lives) = (None, Vec::new()),
+            Message::Appended(Appended { envelope, .. }) => {
+                let at = envelope.from.node as usize - 1;
+                self.forge(at, &mut envelope.from, &mut envelope.nonces);
+            }
+            Message::Rejected(_) => {}
+        }
     }
 
     /// What a canary says of a life.
@@ -146,36 +163,14 @@ impl Cluster {
         }
     }
 
-    pub fn deliver_reply(&mut self) {
-        if self.network.replies.is_empty() {
-            return;
-        }
-        let nth = self.random.below(self.network.replies.len() as u64) as usize;
-        let (to, appended) = match self.random.one_in(8) {
-            true => self.network.replies[nth].clone(),
-            false => self.network.replies.swap_remove(nth),
-        };
-        let is_up = self.network.is_up(appended.envelope.from.node as usize - 1, to);
-        if self.random.one_in(8) || !is_up || self.machines[to].is_stopped {
-            return;
-        }
-        match self.machines[to].replica.acknowledged(&appended) {
-            Ok(_) => {}
-            Err(error) => return self.failed(to, &error),
-        }
-        self.check(to);
-    }
-
     /// Everything that is on its way arrives.
     pub fn deliver_all(&mut self) {
-        while let Some((to, append)) = self.network.appends.pop() {
-            self.append(to, &append);
-        }
-        while let Some((to, appended)) = self.network.replies.pop() {
-            if let Err(error) = self.machines[to].replica.acknowledged(&appended) {
-                self.failed(to, &error);
+        loop {
+            let messages = self.network.messages.take();
+            if messages.is_empty() {
+                return;
             }
-            self.check(to);
+            messages.into_iter().for_each(|message| self.receive(message));
         }
     }
 

@@ -108,6 +108,7 @@ impl Cluster {
                 NodeError::StaleTerm { .. }
                 | NodeError::Behind { .. }
                 | NodeError::OtherMembers { .. }
+                | NodeError::NoMajorityBefore { .. }
                 | NodeError::MustReopen { .. },
             )) => {}
             Some(Err(error)) => self.failed(at, &error),
