@@ -197,7 +197,7 @@ impl Database {
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
         let (table, ticket) = self.create_table_deferred(name).or_else(|error| Err(self.settled(error)?))?;
-        ticket.wait()?;
+        self.engine.pipeline.wait(ticket.csn())?;
         Ok(table)
     }
 
@@ -233,7 +233,7 @@ impl Database {
     /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let ticket = self.drop_table_deferred(name).or_else(|error| Err(self.settled(error)?))?;
-        ticket.wait().map(drop)
+        self.engine.pipeline.wait(ticket.csn())
     }
 
     /// [`Database::drop_table`] without waiting: the ticket says when it is durable.
@@ -260,7 +260,7 @@ impl Database {
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let ticket = self.rename_table_deferred(from, to).or_else(|error| Err(self.settled(error)?))?;
         match ticket {
-            Some(ticket) => ticket.wait().map(drop),
+            Some(ticket) => self.engine.pipeline.wait(ticket.csn()),
             None => self.wait_for_definitions(),
         }
     }

@@ -532,6 +532,11 @@ impl Log {
         self.shared.stats.chunk_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
     /// Flushes everything that is reserved, ends the log with a mark group, and stops the threads. Later calls get
     /// [`LogError::Closed`]; reading still works. Once it returns nothing is written, not even for admissions from
     /// before: a commit that reserves then is never durable, and its waiter gets [`LogError::Closed`].

@@ -9,12 +9,13 @@
 //! after the copy was started more often, for a node keeps the nonces of its last [`STARTS_KEPT`] starts, and compares them with what others remember. It
 //! cannot find other copies: one of a life of which no other node has heard is a node that was away.
 //!
-//! - **INV-REP-10**: a leader is appointed by a majority of members with nodes that all have this set of members, at this version; until an entry of such a leader's
-//!   own term was agreed, as far as these nodes have heard, by a majority of the members before, too, that have this set. And a node goes from one
-//!   set to the next, which has one member more or less, once it has heard that (the single-server changes of Ongaro, 2014, section 4.1, by an operator, node by
-//!   node). Majorities of two sets that follow each other have a node in common: so once that entry is agreed, no leader of a set before gets one agreed, and all leaders of the next have it,
-//!   with all before. The second majority is for two operators at once: of four members two may go to one set of three, and two to another one, and two of three would be a
-//!   majority of each. (Raft needs none, for there the members are an entry, of which one leader has one.)
+//! - **INV-REP-10**: a leader is appointed by a majority of members with nodes that all have this set of members, at this version; until one of these nodes has heard that a leader was
+//!   appointed with them, by a majority of the members before, too, that have this set: those that stay, and the one that is removed. And a node goes from one
+//!   set to the next, which has one member more or less, once it has heard that an entry was agreed of a leader that was appointed with the first, in that leader's own term
+//!   (the single-server changes of Ongaro, 2014, section 4.1, by an operator, node by node). Majorities of two sets that follow each other have a node in common: so once that entry is agreed, no leader of a
+//!   set before gets one agreed, and all leaders of the next have it, with all before. The second majority is for two operators at once: of four members two may go to one set of three, and two to another
+//!   one, and two of three would be a majority of each; once one set had it, no other one can get it. (Raft needs none, for there the members are an entry, of which one leader has one.) What a leader
+//!   has agreed is on a majority of its members that have heard of it: so the first majority is enough for the leader after it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,15 +69,26 @@ impl Cluster {
         Ok(after)
     }
 
-    /// Checks the members of which `node` is to be one, and sorts them.
+    /// Checks the members of which `node` is to be one, or was one of those before, and sorts them. A node that is removed has the set without itself as the others do:
+    /// it counts for the majority of the members before.
     pub(crate) fn checked(&self, node: u32) -> Result<Cluster, TermError> {
-        let mut members = self.members.clone();
+        let (mut members, mut previous) = (self.members.clone(), self.previous.clone());
         members.sort_unstable();
-        let is_set = members.windows(2).all(|pair| pair[0] < pair[1]);
-        if !is_set || !members.contains(&node) || members.contains(&0) || members.len() > MEMBERS_MAX {
+        previous.sort_unstable();
+        let is_set = |of: &[u32]| of.windows(2).all(|pair| pair[0] < pair[1]) && of.len() <= MEMBERS_MAX;
+        let is_one = members.contains(&node) || previous.contains(&node);
+        if !is_set(&members) || !is_set(&previous) || !is_one || members.is_empty() || members.contains(&0) {
             return Err(TermError::Members { node, members: self.members.clone() });
         }
-        Ok(Cluster { members, ..self.clone() })
+        Ok(Cluster { members, previous, ..self.clone() })
+    }
+
+    /// The same for a node that is made, or leads.
+    pub(crate) fn checked_with(&self, node: u32) -> Result<Cluster, TermError> {
+        match self.members.contains(&node) {
+            true => self.checked(node),
+            false => Err(TermError::Members { node, members: self.members.clone() }),
+        }
     }
 }
 

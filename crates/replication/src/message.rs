@@ -28,6 +28,8 @@ pub struct Fenced {
     pub cluster: Arc<Cluster>,
     /// The newest version of the members with which an entry was agreed, as it has heard.
     pub in_force: Option<u64>,
+    /// Whether a leader was appointed with its members, as it has heard.
+    pub is_settled: bool,
     /// The node.
     pub life: Life,
     /// The nonces of its last starts, this one's last.
@@ -118,6 +120,11 @@ impl Append {
         let (leader, previous) = (self.envelope.from.node, self.previous);
         let what = "does not have the chunks to which its entries refer, or others";
         Err(LogError::Usage(format!("what node {leader} sent after entry {previous} {what}")))
+    }
+
+    /// Takes out what it has of the log.
+    pub(crate) fn empty(&mut self) {
+        (self.entries, self.chunks, self.chunks_before, self.begun) = (Vec::new(), Vec::new(), 0, None);
     }
 
     /// Whether it has nothing of the log.

@@ -7,6 +7,7 @@
 use crate::error::NodeError;
 use crate::message::{Append, Appended, Envelope, SentUpTo};
 use crate::replica::Replica;
+use fulgurite_log::LogError;
 
 /// Carries messages from a node to others: sockets, or a queue of a simulation.
 pub trait Network: Send + Sync {
@@ -57,34 +58,68 @@ impl Message {
     }
 }
 
+/// How far a leader has sent another node its log (the progress of a follower in etcd's Raft, which probes or replicates).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    up_to: SentUpTo,
+    /// So many messages with something of the log had no reply since the last one.
+    in_flight: u32,
+    /// Whether the node has not taken one since it rejected one: until then it gets one at a time.
+    is_probed: bool,
+}
+
+/// So many messages are on their way to a node, at most.
+const IN_FLIGHT_MAX: u32 = 8;
+
+impl Sent {
+    fn new(up_to: SentUpTo) -> Sent {
+        Sent { up_to, in_flight: 0, is_probed: true }
+    }
+
+    fn is_full(&self) -> bool {
+        self.in_flight >= if self.is_probed { 1 } else { IN_FLIGHT_MAX }
+    }
+}
+
 impl Replica {
-    /// Sends a node what follows the last that it was sent, or an empty message, which says what is agreed and asks whether the term still holds: after each
-    /// flush of entries, after each reply, and now and then while nothing happens. Returns whether it had something of the log: then there may be
-    /// more. It sends nothing if this node does not lead.
+    /// Sends a node what follows the last that it was sent; or an empty message, which says what is agreed and asks whether the term still holds, if there is nothing,
+    /// or eight messages had no reply. Call it after each flush of entries, after a reply while the last call had something, and now and then while nothing happens: what was lost
+    /// is sent again after a reply to the next one. Returns whether it had something of the log. It sends nothing if this node does not lead.
     ///
     /// # Errors
-    /// [`NodeError::Log`] with [`TooOld`](fulgurite_log::LogError::TooOld) if the log does not reach back to what the node lacks: it has to be filled ([`Replica::refill`]).
-    /// Others of [`Node::append_after`](crate::Node::append_after).
+    /// [`NodeError::Log`] with [`TooOld`](fulgurite_log::LogError::TooOld) if the log does not reach back to what the node lacks, as far as this one has heard: if it says so again after
+    /// the node has replied, it has to be filled ([`Replica::refill`]). An empty message was sent. Others of [`Node::append_after`](crate::Node::append_after).
     pub fn send(&self, to: u32, network: &dyn Network) -> Result<bool, NodeError> {
         let open = self.open_now();
-        let last = || SentUpTo::from(open.last());
-        let after = *open.sent.lock().entry(to).or_insert_with(last);
-        let append = match open.node.append_after(to, after) {
-            // It has what this leader had sent before it was opened again, and does not have any more.
-            Err(NodeError::Gap { last, .. }) => {
-                open.sent.lock().insert(to, last.index.into());
-                open.node.append_after(to, last.index)?
+        let last = SentUpTo::from(open.last());
+        let sent = *open.sent.lock().entry(to).or_insert_with(|| Sent::new(last));
+        let after = sent.up_to;
+        let (append, error) = match open.node.append_after(to, after) {
+            // It has what this leader had sent before it was opened again, and does not have any more; or it lacks what is gone, and may be filled.
+            Err(error @ (NodeError::Gap { .. } | NodeError::Log(LogError::TooOld { .. }))) => {
+                open.sent.lock().insert(to, Sent::new(last));
+                (open.node.append_after(to, last)?, Some(error))
             }
-            append => append?,
+            append => (append?, None),
         };
-        let Some(append) = append else { return Ok(false) };
-        // A rejection that came meanwhile goes before.
-        if let Some(sent) = open.sent.lock().get_mut(&to).filter(|sent| **sent == after) {
-            *sent = append.end();
+        let Some(mut append) = append else { return Ok(false) };
+        if sent.is_full() && error.is_none() {
+            // The reply says what has come.
+            append.empty();
         }
-        let has_some = !append.is_empty();
+        let (end, has_some) = (append.end(), !append.is_empty());
+        if has_some && let Some(now) = open.sent.lock().get_mut(&to) {
+            now.in_flight += 1;
+            // A rejection that came meanwhile goes before.
+            if now.up_to == after {
+                now.up_to = end;
+            }
+        }
         network.send(Message::Append(Box::new(append)));
-        Ok(has_some)
+        match error {
+            Some(error @ NodeError::Log(_)) => Err(error),
+            _ => Ok(has_some),
+        }
     }
 
     /// Takes a message that has come, and sends the reply, if there is one.
@@ -105,11 +140,18 @@ impl Replica {
                 };
                 network.send(reply);
             }
-            Message::Appended(appended) => _ = self.acknowledged(appended)?,
+            Message::Appended(appended) => {
+                self.acknowledged(appended)?;
+                if let Some(sent) = self.open_now().sent.lock().get_mut(&appended.envelope.from.node) {
+                    (sent.in_flight, sent.is_probed) = (0, false);
+                }
+            }
             Message::Rejected(rejected) => {
                 let open = self.open_now();
-                if open.node.is_rejected(&rejected.envelope, rejected.term)? {
-                    open.sent.lock().insert(rejected.envelope.from.node, rejected.begin_after);
+                if let Some(matched) = open.node.rejected(&rejected.envelope, rejected.term)? {
+                    // One that is late says less than the node has said since.
+                    let begin_after = rejected.begin_after.max(matched.into());
+                    open.sent.lock().insert(rejected.envelope.from.node, Sent::new(begin_after));
                 }
             }
         }

@@ -176,7 +176,17 @@ impl Node {
         let terms = &state.terms;
         let (cluster, nonces) = (Arc::clone(terms.cluster()), Arc::clone(terms.nonces()));
         let (in_force, life, lives) = (terms.in_force(), terms.life(), terms.lives());
-        Ok(Fenced { cluster, in_force, life, nonces, term, nominee, last: self.positions().last, lives })
+        Ok(Fenced {
+            cluster,
+            in_force,
+            is_settled: terms.is_settled(),
+            life,
+            nonces,
+            term,
+            nominee,
+            last: self.positions().last,
+            lives,
+        })
     }
 
     /// Ends older terms, and notes a new one (INV-REP-4).
@@ -192,6 +202,9 @@ impl Node {
         }
         if let Some((known, by)) = state.is_old {
             return Err(NodeError::OldDirectory { own: state.terms.life(), known, by });
+        }
+        if self.log.is_closed() {
+            return Err(NodeError::Retired { node: self.number });
         }
         if let Some(cause) = self.log.poisoned() {
             return Err(LogError::Poisoned(cause).into());
@@ -216,6 +229,7 @@ impl Node {
             return Err(NodeError::StaleTerm { node: self.number, term, noted });
         }
         let cluster = Arc::clone(state.terms.cluster());
+        cluster.checked_with(self.number)?;
         let set: BTreeSet<u32> = cluster.members.iter().copied().collect();
         let own = state.terms.life();
         let counts = |fenced: &&Fenced| {
@@ -229,19 +243,21 @@ impl Node {
         if 2 * count <= set.len() {
             return Err(NodeError::NoMajority { term, fenced: count, members: set.len() });
         }
-        let in_force = promises.iter().filter_map(|promise| promise.in_force).max();
-        if in_force < Some(cluster.version) {
+        if !state.terms.is_settled() && !promises.iter().any(|promise| promise.is_settled) {
             // Other members before may have changed to another set.
             let count = cluster.previous.iter().filter(|member| promised.contains(member)).count();
-            if !cluster.previous.is_empty() && 2 * count <= cluster.previous.len() {
+            if 2 * count <= cluster.previous.len() {
                 let previous = cluster.previous.clone();
                 return Err(NodeError::NoMajorityBefore { term, fenced: count, previous });
             }
         }
         let last = self.positions().last;
-        if let Some(ahead) = promises.iter().find(|fenced| fenced.last > last) {
+        // One that is removed cannot lead, and need not be asked: what a majority with it has is on one of this majority, too.
+        let is_ahead = |fenced: &&&Fenced| fenced.last > last && set.contains(&fenced.life.node);
+        if let Some(ahead) = promises.iter().find(is_ahead) {
             return Err(NodeError::Behind { last, ahead: (ahead.life.node, ahead.last) });
         }
+        state.terms.note_settled(&cluster)?;
         state.nominee_in = None;
         self.log.lead(term)?;
         let matched =
@@ -264,7 +280,8 @@ impl Node {
     pub fn retire(&self) -> Option<Option<u64>> {
         let mut state = self.state.lock();
         let led = || {
-            let has_failed = state.terms.has_failed() || self.log.poisoned().is_some();
+            let has_failed =
+                state.terms.has_failed() || self.log.poisoned().is_some() || self.log.is_closed();
             (has_failed || self.log.role() != Some(Role::Follower)).then_some(None)
         };
         let up_to = state.must_reopen.or_else(led).filter(|_| !state.is_retired)?;
@@ -419,14 +436,18 @@ impl Node {
         self.agree(state)
     }
 
-    /// Whether a follower rejected what this node sends, as a leader.
+    /// A follower rejected what this node sends, as a leader: up to which index it has this node's log for certain. `None` if this node does not lead in that term.
     ///
     /// # Errors
     /// Those of [`Node::acknowledged`] about the sender.
-    pub(crate) fn is_rejected(&self, envelope: &Envelope, term: u64) -> Result<bool, NodeError> {
+    pub(crate) fn rejected(&self, envelope: &Envelope, term: u64) -> Result<Option<u64>, NodeError> {
         let mut state = self.state.lock();
+        if state.is_retired || state.leading.is_none() {
+            return Ok(None);
+        }
         self.check_envelope(&mut state, envelope)?;
-        Ok(!state.is_retired && state.leading.as_ref().is_some_and(|leading| leading.term == term))
+        let leading = state.leading.as_ref().filter(|leading| leading.term == term);
+        Ok(leading.and_then(|leading| leading.matched.get(&envelope.from.node).copied()))
     }
 
     /// This node has made entries durable. Returns whether more is agreed now.
@@ -533,6 +554,8 @@ impl Node {
         if message.agreed.index > 0 && message.agreed.term == term {
             state.terms.note_in_force(&message.cluster)?;
         }
+        // Before it acknowledges anything: the leader after this one may hear of it here alone.
+        state.terms.note_settled(&message.cluster)?;
         if self.log.role() != Some(Role::Follower) {
             return Err(self.end(&mut state, None));
         }

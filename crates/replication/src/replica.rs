@@ -4,6 +4,7 @@
 use crate::error::{NodeError, TermError};
 use crate::identity::Cluster;
 use crate::message::{Append, Appended, Fenced, SentUpTo};
+use crate::network::Sent;
 use crate::node::{APPEND_BYTES_MAX, Node};
 use crate::term_file::TermFile;
 use fulgurite::{Csn, Database, Options};
@@ -63,7 +64,7 @@ pub(crate) struct Open {
     pub node: Arc<Node>,
     database: Database,
     /// How far each other node was sent the log, if this one leads.
-    pub sent: Mutex<BTreeMap<u32, SentUpTo>>,
+    pub sent: Mutex<BTreeMap<u32, Sent>>,
 }
 
 impl Open {
@@ -105,7 +106,7 @@ impl Replica {
         number: u32,
     ) -> Result<Replica, NodeError> {
         let (path, options) = (path.as_ref(), options.into());
-        cluster.checked(number)?;
+        cluster.checked_with(number)?;
         let database = open_database(&env, path, number, &options, None)?;
         let last = last_entry(&database);
         if last.index > 0 {
@@ -131,7 +132,7 @@ impl Replica {
         cluster: &Cluster,
         number: u32,
     ) -> Result<Replica, NodeError> {
-        cluster.checked(number)?;
+        cluster.checked_with(number)?;
         let (path, mut options) = (path.as_ref(), options.into());
         options.database.create = false;
         let dir = open_dir(&env, path)?;
@@ -165,7 +166,11 @@ impl Replica {
         options.database.create = false;
         let (path, copy) = (path.as_ref(), copy.as_ref());
         let (from, to) = (open_dir(&env, path)?, open_dir(&env, copy)?);
-        if TermFile::end_move(&from, &to)? {
+        let was_begun = {
+            let _locks = (lock(&from)?, lock(&to)?);
+            TermFile::end_move(&from, &to, number)?
+        };
+        if was_begun {
             return Replica::open(env, copy, options, number);
         }
         make_durable(&env, copy)?;
@@ -401,12 +406,9 @@ fn make_durable(env: &Arc<dyn Env>, path: &Path) -> Result<(), NodeError> {
         dir.sync()
     }
     sync_all(&open_dir(env, path)?).map_err(|source| io(path, source))?;
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => {
-            Ok(env.disk().sync_dir(parent).map_err(|source| io(parent, source))?)
-        }
-        _ => Ok(()),
-    }
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let parent = if parent == Path::new("") { Path::new(".") } else { parent };
+    Ok(env.disk().sync_dir(parent).map_err(|source| io(parent, source))?)
 }
 
 fn last_entry(database: &Database) -> EntryId {

@@ -73,12 +73,17 @@ impl TermFile {
         term: u64,
     ) -> Result<(), TermError> {
         let record = Record::new(database, cluster, node, directory, term)?;
-        if !has(dir, TERM_FILE_NAME)? && read(dir, NEW_NAME).is_ok_and(|(new, _)| new.is_of(cluster.id, node))
-        {
+        let is_the_same = |new: &Record| {
+            let (directory, members) = (new.directory, new.members.clone());
+            new.cluster() == record.cluster() && *new == Record { directory, members, ..record.clone() }
+        };
+        if !has(dir, TERM_FILE_NAME)? && read(dir, NEW_NAME).is_ok_and(|(new, _)| is_the_same(&new)) {
             // An earlier attempt was cut off between these two.
             return name(dir, NEW_NAME);
         }
-        check_source(dir, cluster.id, node, database)?;
+        let mut record = record;
+        let source = check_source(dir, cluster.id, node, database)?;
+        record.remember(&source.lives());
         prepare(dir, NEW_NAME, &record)?;
         remove(dir, TERM_FILE_NAME)?;
         name(dir, NEW_NAME)
@@ -97,7 +102,8 @@ impl TermFile {
         last_term: u64,
         number: u64,
     ) -> Result<(), TermError> {
-        check_source(to, self.record.cluster, self.record.node, database)?;
+        let node = self.record.node;
+        check_source(to, self.record.cluster, node, database)?;
         // It may have been started since it was opened here.
         let (now, _) = read(from, TERM_FILE_NAME)?;
         if now != self.record {
@@ -110,26 +116,36 @@ impl TermFile {
         }
         prepare(to, MOVED_NAME, &record)?;
         self.write(Record { moved: number, ..now }, 0)?;
-        TermFile::end_move(from, to).map(|_| ())
+        TermFile::end_move(from, to, node).map(|_| ())
     }
 
-    /// Goes on with a move that was begun; returns whether one was.
+    /// Goes on with a move of a node's file that was begun, or ended; returns whether one was. Both directories are locked.
     ///
     /// # Errors
-    /// [`TermError::Moved`] if it was to another directory. [`TermError::Io`], [`TermError::Damaged`].
-    pub(crate) fn end_move(from: &Arc<dyn Dir>, to: &Arc<dyn Dir>) -> Result<bool, TermError> {
+    /// [`TermError::Moved`] if it was to another directory, or is another node's. [`TermError::Io`], [`TermError::Damaged`].
+    pub(crate) fn end_move(from: &Arc<dyn Dir>, to: &Arc<dyn Dir>, node: u32) -> Result<bool, TermError> {
+        let here = |name| read(to, name).ok().map(|(record, _)| record).filter(|record| record.node == node);
+        let is_here = |came: u64| here(TERM_FILE_NAME).is_some_and(|record| record.came == came);
+        if !has(from, TERM_FILE_NAME)? {
+            return Ok(here(TERM_FILE_NAME).is_some_and(|record| record.came > 0));
+        }
         let (old, _) = read(from, TERM_FILE_NAME)?;
         if old.moved == 0 {
             return Ok(false);
         }
-        if read(to, MOVED_NAME).is_ok_and(|(prepared, _)| prepared.came == old.moved) {
+        let is_prepared = here(MOVED_NAME).is_some_and(|prepared| prepared.came == old.moved);
+        if old.node != node || (!is_prepared && !is_here(old.moved)) {
+            return Err(TermError::Moved { path: from.path().join(TERM_FILE_NAME), node: old.node });
+        }
+        // What a process that was killed wrote may be in a cache only: what follows relies on it.
+        rewrite(from, &old)?;
+        if !is_here(old.moved) {
             if has(to, TERM_FILE_NAME)? {
                 remove(to, TERM_FILE_NAME)?;
             }
             name(to, MOVED_NAME)?;
-        } else if !read(to, TERM_FILE_NAME).is_ok_and(|(here, _)| here.came == old.moved) {
-            return Err(TermError::Moved { path: from.path().join(TERM_FILE_NAME), node: old.node });
         }
+        to.sync().map_err(of(to, TERM_FILE_NAME, "make the name durable of"))?;
         remove(from, TERM_FILE_NAME)?;
         Ok(true)
     }
@@ -218,19 +234,49 @@ impl TermFile {
     /// [`TermError::Members`]: nothing was written. [`TermError::Io`], [`TermError::Unknown`].
     pub fn note_in_force(&mut self, cluster: &Cluster) -> Result<(), TermError> {
         let is_first_time = *cluster == *self.cluster && !self.is_in_force();
-        let is_later = cluster.id == self.cluster.id
-            && cluster.version > self.cluster.version
-            && cluster.members.contains(&self.record.node);
-        if !is_first_time && !is_later {
+        if !is_first_time && !self.goes_before(cluster) {
             return Ok(());
         }
-        self.save_members(cluster, Some(cluster.version))
+        self.save_members(cluster, Some(cluster.version), true)
     }
 
-    fn save_members(&mut self, cluster: &Cluster, in_force: Option<u64>) -> Result<(), TermError> {
+    /// Whether members that are in force go before those of this node: later ones, or others of the same version, of which only one set can be.
+    fn goes_before(&self, cluster: &Cluster) -> bool {
+        let is_later = cluster.version > self.cluster.version;
+        let is_other =
+            cluster.version == self.cluster.version && *cluster != *self.cluster && !self.is_in_force();
+        cluster.id == self.cluster.id && cluster.members.contains(&self.record.node) && (is_later || is_other)
+    }
+
+    /// Whether a leader was appointed with the members, as this node has heard.
+    pub fn is_settled(&self) -> bool {
+        self.record.is_settled || self.is_in_force() || self.record.previous.is_empty()
+    }
+
+    /// Notes that one was.
+    ///
+    /// # Errors
+    /// [`TermError::Io`], [`TermError::Unknown`].
+    pub fn note_settled(&mut self, cluster: &Cluster) -> Result<(), TermError> {
+        if *cluster != *self.cluster || self.is_settled() {
+            return Ok(());
+        }
+        self.save_record(Record { is_settled: true, ..self.record.clone() })
+    }
+
+    fn save_record(&mut self, record: Record) -> Result<(), TermError> {
+        if self.has_failed { Err(TermError::Unknown) } else { self.write(record, 0) }
+    }
+
+    fn save_members(
+        &mut self,
+        cluster: &Cluster,
+        in_force: Option<u64>,
+        is_settled: bool,
+    ) -> Result<(), TermError> {
         let Cluster { version, members, previous, .. } = cluster.checked(self.record.node)?;
         let members = members.into_iter().map(|member| (member, self.known(member))).collect();
-        self.save_record(Record { version, members, previous, in_force, ..self.record.clone() })
+        self.save_record(Record { version, members, previous, in_force, is_settled, ..self.record.clone() })
     }
 
     /// Takes the members that another node has, if these are later ones, and what that one has heard of `in_force`, as if this node had heard it and gone to them itself.
@@ -238,19 +284,22 @@ impl TermFile {
     /// # Errors
     /// [`TermError::NotInForce`] if that one has not heard that the members before them were in force: it was made for them. [`TermError::Members`].
     /// Nothing was written. [`TermError::Io`], [`TermError::Unknown`].
-    pub fn adopt_members(&mut self, cluster: &Cluster, in_force: Option<u64>) -> Result<(), TermError> {
+    pub fn adopt_members(
+        &mut self,
+        cluster: &Cluster,
+        in_force: Option<u64>,
+        is_settled: bool,
+    ) -> Result<(), TermError> {
         if in_force.is_none_or(|version| version.saturating_add(1) < cluster.version) {
             return Err(TermError::NotInForce { members: cluster.members.clone(), version: cluster.version });
         }
-        let is_news = *cluster == *self.cluster && in_force > self.record.in_force;
-        if cluster.version > self.cluster.version || is_news {
-            return self.save_members(cluster, in_force);
+        let has_more = in_force > self.record.in_force || (is_settled && !self.is_settled());
+        let is_news = *cluster == *self.cluster && has_more;
+        let is_in_force = in_force >= Some(cluster.version);
+        if is_news || cluster.version > self.cluster.version || (is_in_force && self.goes_before(cluster)) {
+            return self.save_members(cluster, in_force.max(self.record.in_force), is_settled);
         }
         Ok(())
-    }
-
-    fn save_record(&mut self, record: Record) -> Result<(), TermError> {
-        if self.has_failed { Err(TermError::Unknown) } else { self.write(record, 0) }
     }
 
     /// Goes to the next set of members (INV-REP-10), and returns when that is durable.
@@ -263,7 +312,7 @@ impl TermFile {
         if !self.is_in_force() {
             return Err(TermError::NotInForce { members: before.members.clone(), version: before.version });
         }
-        self.save_members(&changed, Some(before.version))
+        self.save_members(&changed, Some(before.version), false)
     }
 
     /// This life of the node.
@@ -403,6 +452,17 @@ fn prepare(dir: &Arc<dyn Dir>, name: &str, record: &Record) -> Result<(), TermEr
     dir.sync().map_err(of(dir, name, "make the name durable of"))
 }
 
+/// Writes a record again, both copies, durably.
+fn rewrite(dir: &Arc<dyn Dir>, record: &Record) -> Result<(), TermError> {
+    let block = record.encode();
+    let file = dir.open(TERM_FILE_NAME, OpenOptions::Write).map_err(of(dir, TERM_FILE_NAME, "open"))?;
+    for copy in COPIES {
+        let written = file.write_at(&block, copy as u64).and_then(|()| file.sync_data());
+        written.map_err(of(dir, TERM_FILE_NAME, "write"))?;
+    }
+    Ok(())
+}
+
 /// Gives a prepared file its name, durably.
 fn name(dir: &Arc<dyn Dir>, prepared: &str) -> Result<(), TermError> {
     dir.rename(prepared, TERM_FILE_NAME).map_err(of(dir, prepared, "name"))?;
@@ -419,13 +479,13 @@ fn check_source(
     cluster: ClusterId,
     node: u32,
     database: DatabaseId,
-) -> Result<(), TermError> {
+) -> Result<Record, TermError> {
     let (source, _) = read(dir, TERM_FILE_NAME)?;
     if source.cluster != cluster || source.node == node || source.database != database {
         let (found, wanted) = ((source.node, source.cluster), (node, cluster));
         return Err(TermError::NotACopy { path: dir.path().join(TERM_FILE_NAME), found, wanted });
     }
-    Ok(())
+    Ok(source)
 }
 
 #[cfg(test)]
@@ -521,16 +581,20 @@ mod tests {
             let error = terms.change_members(members).unwrap_err();
             assert!(matches!(error, TermError::ManyMembers { .. }), "{members:?}: {error}");
         }
-        assert!(matches!(terms.change_members(&[1, 2]), Err(TermError::Members { node: 3, .. })));
         terms.change_members(&[4, 3, 2, 1]).unwrap();
         let mut terms = open(&env.crash(CrashKind::PowerCut, 1)).unwrap();
         let now = Cluster { version: 1, members: vec![1, 2, 3, 4], previous: vec![1, 2, 3], ..cluster() };
         assert_eq!((&**terms.cluster(), terms.is_in_force()), (&now, false));
+        let without = Cluster { members: vec![1, 2, 5], ..now.clone() };
+        terms.note_in_force(&without).unwrap();
+        assert_eq!((&**terms.cluster(), terms.is_in_force()), (&now, false), "this node is none of them");
+        // Of sets of one version one can be in force.
         let other = Cluster { members: vec![1, 2, 3, 5], ..now.clone() };
         terms.note_in_force(&other).unwrap();
-        assert!(!terms.is_in_force(), "another set with this version");
+        assert_eq!((&**terms.cluster(), terms.is_in_force()), (&other, true));
         terms.note_in_force(&now).unwrap();
-        terms.change_members(&[1, 3, 4]).unwrap();
+        assert_eq!(**terms.cluster(), other);
+        terms.change_members(&[1, 3, 5]).unwrap();
         assert_eq!((terms.cluster().version, terms.lives().len()), (2, 1));
         // It was away while the members changed again, and again.
         terms.note_in_force(&Cluster { version: 7, members: vec![3, 8], ..cluster() }).unwrap();

@@ -289,20 +289,25 @@ fn a_node_that_is_lost_is_replaced_under_another_number() {
     }
 }
 
-/// Two operators add different nodes: the one set says nothing of the other, although both are the first change.
+/// Two operators add different nodes, and one set gets a leader: the others take it for theirs.
 #[test]
-fn a_leader_of_another_set_with_the_same_version_does_not_count_as_evidence() {
+fn a_node_with_other_members_takes_those_of_the_leader_once_they_are_in_force() {
     let trio = led();
     let change = |number: u32, members: &[u32]| trio.replica(number).node().change_members(members);
-    change(1, &[1, 2, 3, 4]).unwrap();
+    let of_leader = change(1, &[1, 2, 3, 4]).unwrap();
     change(2, &[1, 2, 3, 4]).unwrap();
     change(3, &[1, 2, 3, 5]).unwrap();
     let mut message = trio.replica(1).append_after(3, 0).unwrap().unwrap();
-    message.cluster = trio.replica(1).node().cluster();
-    assert!(message.agreed.index > 0);
+    message.cluster = of_leader;
+    let agreed = std::mem::take(&mut message.agreed);
     trio.replica(3).append(&message).unwrap();
     let error = change(3, &[2, 3, 5]).unwrap_err();
     assert!(matches!(error, NodeError::Term(TermError::NotInForce { version: 1, .. })), "{error}");
+    message.agreed = agreed;
+    trio.replica(3).append(&message).unwrap();
+    assert_eq!(trio.replica(3).node().cluster(), message.cluster);
+    let error = change(3, &[2, 3, 5]).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::ManyMembers { .. })), "{error}");
 }
 
 /// A member that was away while the members changed twice has the set that is in force once it hears of that.
@@ -392,8 +397,10 @@ fn a_node_that_did_not_hear_what_is_in_force_hears_it_from_one_that_did() {
     let other = Fenced { cluster: Cluster { id: ClusterId(7), ..cluster.clone() }.into(), ..of_two.clone() };
     let error = trio.replica(3).node().adopt_members(&other).unwrap_err();
     assert!(matches!(error, NodeError::OtherCluster { .. }), "{error}");
-    let without =
-        Fenced { cluster: Cluster { members: vec![1, 2], ..cluster.clone() }.into(), ..of_two.clone() };
+    let without = Fenced {
+        cluster: Cluster { members: vec![1, 2], previous: vec![1, 2, 4], ..cluster.clone() }.into(),
+        ..of_two.clone()
+    };
     let error = trio.replica(3).node().adopt_members(&without).unwrap_err();
     assert!(matches!(error, NodeError::Term(TermError::Members { node: 3, .. })), "{error}");
     assert_eq!(trio.replica(3).node().cluster().version, 0);
@@ -409,15 +416,13 @@ fn a_node_that_did_not_hear_what_is_in_force_hears_it_from_one_that_did() {
     assert_eq!(*trio.replica(3).node().adopt_members(&of_old).unwrap(), cluster);
 }
 
-/// Of four members two go to one set of three, and two to another one: two are a majority of each, and no leader is appointed. Three of four decide.
-#[test]
-fn two_operators_do_not_get_a_leader_each() {
+/// Four nodes; the first leads, and all have heard that an entry is agreed.
+fn four() -> [Replica; 4] {
     let four = Cluster::new(ClusterId(0xc1), [1, 2, 3, 4]);
     let make =
         |number: u32| Replica::create(SimEnv::new(number.into()), "/db", options(), &four, number).unwrap();
     let nodes = [1, 2, 3, 4].map(make);
-    let fence = |at: usize, term: u64, nominee: u32| nodes[at].fence(term, Some(nominee)).unwrap();
-    let promises = [0, 1, 2, 3].map(|at| fence(at, 1, 1));
+    let promises = [0, 1, 2, 3].map(|at| nodes[at].fence(1, Some(1)).unwrap());
     nodes[0].appoint(1, &promises).unwrap();
     nodes[0].flush().unwrap();
     for _ in 0..2 {
@@ -427,6 +432,14 @@ fn two_operators_do_not_get_a_leader_each() {
             nodes[0].acknowledged(&node.append(&message).unwrap()).unwrap();
         }
     }
+    nodes
+}
+
+/// Of four members two go to one set of three, and two to another one: two are a majority of each, and no leader is appointed. Three of four decide.
+#[test]
+fn two_operators_do_not_get_a_leader_each() {
+    let nodes = four();
+    let fence = |at: usize, term: u64, nominee: u32| nodes[at].fence(term, Some(nominee)).unwrap();
     let change = |at: usize, members: &[u32]| nodes[at].node().change_members(members).unwrap();
     change(0, &[1, 2, 4]);
     change(3, &[1, 2, 4]);
@@ -447,4 +460,87 @@ fn two_operators_do_not_get_a_leader_each() {
     nodes[0].reopen().unwrap();
     let promises = [fence(0, 12, 1), fence(3, 12, 1)];
     nodes[0].appoint(12, &promises).unwrap();
+}
+
+fn two(number: u32) -> Replica {
+    let cluster = Cluster::new(ClusterId(0xc1), [1, 2]);
+    Replica::create(SimEnv::new(number.into()), "/db", options(), &cluster, number).unwrap()
+}
+
+/// Of two members one goes: both have the set of one, and the one that goes leads no more.
+#[test]
+fn a_member_that_is_removed_counts_for_the_members_before() {
+    let (one, two) = (two(1), two(2));
+    let fence = |term, nominee| [&one, &two].map(|node| node.fence(term, Some(nominee)).unwrap());
+    one.appoint(1, &fence(1, 1)).unwrap();
+    one.flush().unwrap();
+    for _ in 0..2 {
+        let last = two.positions().entries.last.index;
+        let message = one.append_after(2, last).unwrap().unwrap();
+        one.acknowledged(&two.append(&message).unwrap()).unwrap();
+    }
+    one.node().change_members(&[1]).unwrap();
+    one.reopen().unwrap();
+    let error = one.appoint(2, &fence(2, 1)[..1]).unwrap_err();
+    assert!(matches!(error, NodeError::NoMajorityBefore { fenced: 1, .. }), "{error}");
+    two.node().change_members(&[1]).unwrap();
+    let error = two.appoint(3, &fence(3, 2)).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::Members { node: 2, .. })), "{error}");
+    one.appoint(4, &fence(4, 1)).unwrap();
+    one.flush().unwrap();
+    let at = one.positions().entries;
+    assert_eq!((at.agreed.index, at.last.term), (at.last.index, 4), "alone it is a majority");
+    // From then on it needs no other.
+    one.reopen().unwrap();
+    one.appoint(5, &[one.fence(5, Some(1)).unwrap()]).unwrap();
+}
+
+/// Node 1 leads a set of three after four, and is lost once one of the others has acknowledged: these two are a majority that has heard of it.
+#[test]
+fn the_first_leader_of_new_members_may_be_lost() {
+    let nodes = four();
+    let fence = |at: usize, term: u64, nominee: u32| nodes[at].fence(term, Some(nominee)).unwrap();
+    let send = |to: usize| {
+        let last = nodes[to].positions().entries.last.index;
+        let message = nodes[0].append_after(to as u32 + 1, last).unwrap().unwrap();
+        nodes[0].acknowledged(&nodes[to].append(&message).unwrap()).unwrap()
+    };
+    for at in [0, 1, 3] {
+        nodes[at].node().change_members(&[1, 2, 4]).unwrap();
+    }
+    nodes[0].reopen().unwrap();
+    let promises = [0, 1, 3].map(|at| fence(at, 2, 1));
+    nodes[0].appoint(2, &promises).unwrap();
+    nodes[0].flush().unwrap();
+    assert!(send(1), "two of three have it");
+    // Node 3 was removed, and node 1 is gone.
+    let promises = [fence(1, 3, 2), fence(3, 3, 2)];
+    assert_eq!((promises[0].is_settled, promises[1].is_settled), (true, false));
+    nodes[1].appoint(3, &promises).unwrap();
+}
+
+/// Node 3 went to another set than the others, which theirs wins: it takes that of their word, once it is in force.
+#[test]
+fn a_node_with_other_members_takes_those_that_are_in_force() {
+    let nodes = four();
+    let fence = |at: usize, term: u64, nominee: u32| nodes[at].fence(term, Some(nominee)).unwrap();
+    for at in [0, 1, 3] {
+        nodes[at].node().change_members(&[1, 2, 3, 4, 5]).unwrap();
+    }
+    nodes[2].node().change_members(&[1, 2, 3, 4, 6]).unwrap();
+    nodes[0].reopen().unwrap();
+    let promises = [0, 1, 3].map(|at| fence(at, 2, 1));
+    nodes[2].node().adopt_members(&promises[1]).unwrap();
+    assert_eq!(nodes[2].node().cluster().members, [1, 2, 3, 4, 6], "nothing says which of them is");
+    nodes[0].appoint(2, &promises).unwrap();
+    nodes[0].flush().unwrap();
+    for _ in 0..2 {
+        for to in [1, 3] {
+            let last = nodes[to].positions().entries.last.index;
+            let message = nodes[0].append_after(to as u32 + 1, last).unwrap().unwrap();
+            nodes[0].acknowledged(&nodes[to].append(&message).unwrap()).unwrap();
+        }
+    }
+    nodes[2].node().adopt_members(&fence(1, 3, 2)).unwrap();
+    assert_eq!(nodes[2].node().cluster().members, [1, 2, 3, 4, 5]);
 }

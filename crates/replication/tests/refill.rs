@@ -6,7 +6,10 @@ use fulgurite::Options;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_env::{Env, OpenOptions};
 use fulgurite_log::LogError;
-use fulgurite_replication::{NodeError, Replica, ReplicaOptions, TERM_FILE_NAME, TermError};
+use fulgurite_replication::{
+    Message, Network, NodeError, Replica, ReplicaOptions, TERM_FILE_NAME, TermError,
+};
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use trio::{Trio, get, led_with, options, put, shared};
@@ -144,7 +147,18 @@ fn a_crash_at_any_operation_leaves_the_node_in_one_directory() {
                     other.write_raw(&term, &env.read_raw(&term).unwrap()).unwrap();
                     let error = refill(&other, 3).unwrap_err();
                     assert!(matches!(error, NodeError::Term(TermError::Moved { .. })), "{error}");
-                    assert_eq!(refill(&env, 3).unwrap().positions().entries.last, newest);
+                    // It goes on with this one, also if another crash cuts that off.
+                    for again in 1..14 {
+                        let env = env.crash(CrashKind::Kill, again);
+                        env.faults().crash_at(env.faults().op_count() + again);
+                        let _ = refill(&env, 3);
+                        let env = env.crash(CrashKind::PowerCut, again);
+                        assert_eq!(
+                            refill(&env, 3).unwrap().positions().entries.last,
+                            newest,
+                            "{nth}, {again}"
+                        );
+                    }
                     moved += 1;
                 }
                 Err(NodeError::Term(TermError::Io { action: "open", .. })) => {
@@ -190,4 +204,82 @@ fn a_copy_is_durable_before_the_node_is_moved() {
         assert!(replica.database().check(|_| {}).unwrap().problems.is_empty());
         assert_eq!(get(&replica.database(), "k49"), Some("7".repeat(20_000)));
     }
+}
+
+#[derive(Default)]
+struct Wire(Mutex<Vec<Message>>);
+
+impl Network for Wire {
+    fn send(&self, message: Message) {
+        self.0.lock().push(message);
+    }
+}
+
+/// Sends node 3 what it lacks, and carries all messages. Returns the last error of the leader.
+fn carry(trio: &Trio, wire: &Wire) -> Option<NodeError> {
+    let mut error = None;
+    for _ in 0..40 {
+        error = trio.replica(1).send(3, wire).err();
+        while let Some(message) = { wire.0.lock().pop() } {
+            trio.replica(message.to()).receive(&message, wire).unwrap();
+        }
+    }
+    error
+}
+
+/// The leader stays, and hears from the node that it has what it lacked.
+#[test]
+fn a_node_that_is_filled_goes_on_under_the_leader_that_had_given_it_up() {
+    let mut trio = left_behind();
+    let wire = Wire::default();
+    let is_too_old = |error| matches!(error, Some(NodeError::Log(LogError::TooOld { .. })));
+    assert!(is_too_old(carry(&trio, &wire)) || is_too_old(trio.replica(1).send(3, &wire).err()));
+    let env = with_copy(&trio, 3, 1);
+    put(&trio.db(1), "k", "since").unwrap();
+    trio.replica(1).flush().unwrap();
+    trio.replicas[2] = refill(&env, 3).unwrap();
+    wire.0.lock().clear();
+    assert!(carry(&trio, &wire).is_none());
+    while trio.db(3).maintain().unwrap() {}
+    assert_eq!(get(&trio.db(3), "k").as_deref(), Some("since"));
+}
+
+/// A rejection that comes late does not take the leader back to what is gone from its log.
+#[test]
+fn a_late_rejection_does_not_take_a_node_for_one_that_was_left_behind() {
+    let trio = led_with(short_log());
+    let wire = Wire::default();
+    put(&trio.db(1), "a", "1").unwrap();
+    trio.replicate(1, &[2]);
+    trio.replica(1).send(3, &wire).unwrap();
+    let message = wire.0.lock().pop().unwrap();
+    trio.replica(3).receive(&message, &wire).unwrap();
+    let late = wire.0.lock().pop().unwrap();
+    assert!(matches!(late, Message::Rejected(_)), "{late:?}");
+    outgrow_the_log(&trio, &[1, 2, 3]);
+    trio.replica(1).receive(&late, &wire).unwrap();
+    trio.replica(1).send(3, &wire).unwrap();
+}
+
+/// Messages are on their way without a reply, up to a limit; what is lost is sent again.
+#[test]
+fn messages_do_not_wait_for_replies_and_lost_ones_come_again() {
+    let trio = led_with(ReplicaOptions { append_bytes_max: 1, ..short_log() });
+    let wire = Wire::default();
+    assert!(carry(&trio, &wire).is_none());
+    for n in 0..30 {
+        put(&trio.db(1), "k", &n.to_string()).unwrap();
+        trio.replica(1).flush().unwrap();
+    }
+    let sent: Vec<bool> = (0..12).map(|_| trio.replica(1).send(3, &wire).unwrap()).collect();
+    assert_eq!(sent, [[true; 8].to_vec(), vec![false; 4]].concat());
+    // The fourth is lost.
+    let mut messages = std::mem::take(&mut *wire.0.lock());
+    messages.remove(3);
+    messages.iter().for_each(|message| trio.replica(3).receive(message, &wire).unwrap());
+    let replies = std::mem::take(&mut *wire.0.lock());
+    assert!(replies.iter().any(|reply| matches!(reply, Message::Rejected(_))));
+    replies.iter().for_each(|reply| trio.replica(1).receive(reply, &wire).unwrap());
+    assert!(carry(&trio, &wire).is_none());
+    assert_eq!(trio.replica(3).positions().entries.last, trio.replica(1).positions().entries.last);
 }

@@ -284,7 +284,8 @@ fn others_of(db: &Database) -> Vec<String> {
 fn transact(db: &Database, writes: &Writes, other: &Option<Other>) -> Result<Transacted, Error> {
     let table = db.open_table(TABLE)?;
     let mut txn = db.begin();
-    let found = txn.get(&table, key(writes.keys.0))?.and_then(|value| id_of(&value));
+    // It happens before what it has read expires, also if its own values take long to be written.
+    let found = txn.get_for_update(&table, key(writes.keys.0))?.and_then(|value| id_of(&value));
     let mut written = Vec::new();
     writes.write(&mut txn, &table, &mut written)?;
     if let Some(Other::Put(other)) = other {

@@ -47,12 +47,16 @@ impl Cluster {
         let seen = fence(self, term - 1, None);
         self.adopt_members(&seen);
         let seen = fence(self, term, None);
+        let may_lead = |of: &&Fenced| of.cluster.members.contains(&of.life.node);
         let is_majority = |of: &&Fenced| {
-            let same = seen.iter().filter(|fenced| fenced.cluster == of.cluster).count();
+            let same = seen.iter().filter(may_lead).filter(|fenced| fenced.cluster == of.cluster).count();
             2 * same > of.cluster.members.len()
         };
-        let best =
-            seen.iter().filter(is_majority).max_by_key(|fenced| (fenced.cluster.version, fenced.last))?;
+        let best = seen
+            .iter()
+            .filter(may_lead)
+            .filter(is_majority)
+            .max_by_key(|fenced| (fenced.cluster.version, fenced.last))?;
         let (cluster, nominee) = (best.cluster.clone(), best.life.node);
         self.term += 1;
         let mut fenced = fence(self, term + 1, Some(nominee));

@@ -131,7 +131,9 @@ impl Cluster {
             let (number, version) = (at as u32 + 1, self.machines[at].version());
             let Some(next) = self.members.sets.get(version as usize + 1).cloned() else { continue };
             let is_away = self.machines[at].is_stopped || !self.network.reaches(at);
-            if is_away || !next.contains(&number) || (!self.heals && self.random.one_in(2)) {
+            // One that is removed counts for the majority of the members before.
+            let is_one = next.contains(&number) || self.members.sets[version as usize].contains(&number);
+            if is_away || !is_one || (!self.heals && self.random.one_in(2)) {
                 continue;
             }
             let changed = match self.canary {
@@ -151,6 +153,7 @@ impl Cluster {
         Fenced {
             cluster: Arc::new(self.members.at(node.cluster().id, version)),
             in_force: Some(version - 1),
+            is_settled: true,
             life: node.life(),
             nonces: Vec::new().into(),
             term: 0,

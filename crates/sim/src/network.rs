@@ -109,6 +109,7 @@ impl Cluster {
             }
         } else if let Message::Appended(appended) = &message {
             self.trace(appended.matched.index);
+            self.machines[message.from() as usize - 1].is_behind = false;
         }
         let messages = Arc::clone(&self.network.messages);
         if let Some(taken) = self.on(to, |replica| replica.receive(&message, &*messages)) {
@@ -119,7 +120,7 @@ impl Cluster {
     /// A replica has taken a message, or not.
     pub fn taken(&mut self, to: usize, taken: Result<(), NodeError>) {
         match taken {
-            Ok(()) => self.machines[to].is_behind = false,
+            Ok(()) => {}
             Err(NodeError::MustReopen { .. }) => self.reopen(to),
             Err(NodeError::StaleTerm { .. }) => {}
             Err(error) => return self.failed(to, &error),

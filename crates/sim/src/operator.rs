@@ -2,7 +2,7 @@
 
 use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
-use fulgurite_replication::{Fenced, NodeError, TERM_FILE_NAME};
+use fulgurite_replication::{Fenced, NodeError, TERM_FILE_NAME, TermError};
 
 impl Cluster {
     /// Fences some nodes in a new term for a nominee, with other things happening in between. The reply of one may be lost.
@@ -109,6 +109,7 @@ impl Cluster {
                 | NodeError::Behind { .. }
                 | NodeError::OtherMembers { .. }
                 | NodeError::NoMajorityBefore { .. }
+                | NodeError::Term(TermError::Members { .. })
                 | NodeError::MustReopen { .. },
             )) => {}
             Some(Err(error)) => self.failed(at, &error),

@@ -21,8 +21,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a checkpoint waits for a quorum.
+/// How long a checkpoint waits for a quorum after the last commit that was agreed.
 const QUORUM_WAIT: Duration = Duration::from_secs(1);
+
+/// So long while commits go on to be agreed: a quorum that is slow, and always a second behind, would keep every checkpoint from its end.
+const QUORUM_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// How often it looks.
 const QUORUM_LOOK: Duration = Duration::from_micros(200);
@@ -197,8 +200,8 @@ impl Pipeline<Log> {
         self.log.at_reserved(work)
     }
 
-    /// Returns when the horizon has passed `csn`. In a replicated log it waits no longer than [`QUORUM_WAIT`] for a quorum: the caller holds
-    /// what others need.
+    /// Returns when the horizon has passed `csn`. In a replicated log it waits for a quorum, but no longer than [`QUORUM_WAIT`] after the last agreed
+    /// commit, and [`QUORUM_WAIT_MAX`]: the caller holds what others need.
     pub fn wait_horizon_or_no_quorum(&self, csn: Csn, env: &dyn Env) -> Result<()> {
         if self.log.role().is_none() {
             return self.wait_horizon(csn);
@@ -207,18 +210,17 @@ impl Pipeline<Log> {
             return Ok(());
         }
         self.log.flush_entries().map_err(|error| self.refused(error))?;
-        // Without threads of the log, no acknowledgement comes while this thread waits.
-        let limit = if self.log.options().background { QUORUM_WAIT } else { Duration::ZERO };
         let clock = env.clock();
-        let begin_ns = clock.monotonic_ns();
+        let mut patience = Patience::new(clock.monotonic_ns());
         loop {
-            let waited = Duration::from_nanos(clock.monotonic_ns().saturating_sub(begin_ns));
-            if self.horizon() >= csn {
+            let (horizon, now_ns) = (self.horizon(), clock.monotonic_ns());
+            if horizon >= csn {
                 return Ok(());
             }
             self.check_log()?;
-            if waited >= limit {
-                return Err(Error::NoQuorum { waited });
+            // Without threads of the log, no acknowledgement comes while this thread waits.
+            if patience.is_over(horizon, now_ns) || !self.log.options().background {
+                return Err(Error::NoQuorum { waited: patience.waited(now_ns) });
             }
             clock.sleep(QUORUM_LOOK);
         }
@@ -241,5 +243,52 @@ impl Pipeline<Log> {
         before();
         self.following.is_on.store(false, Ordering::SeqCst);
         true
+    }
+}
+
+/// How long a thread waits for a quorum.
+struct Patience {
+    begin_ns: u64,
+    /// When the horizon rose last, and to what.
+    rose_ns: u64,
+    horizon: Csn,
+}
+
+impl Patience {
+    fn new(now_ns: u64) -> Patience {
+        Patience { begin_ns: now_ns, rose_ns: now_ns, horizon: Csn::ZERO }
+    }
+
+    fn waited(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(now_ns.saturating_sub(self.begin_ns))
+    }
+
+    /// Whether it waits no longer, with the horizon here.
+    fn is_over(&mut self, horizon: Csn, now_ns: u64) -> bool {
+        if horizon > self.horizon {
+            (self.rose_ns, self.horizon) = (now_ns, horizon);
+        }
+        let still = Duration::from_nanos(now_ns.saturating_sub(self.rose_ns));
+        still >= QUORUM_WAIT || self.waited(now_ns) >= QUORUM_WAIT_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_quorum_is_waited_for_while_it_goes_on() {
+        const MS: u64 = 1_000_000;
+        let mut patience = Patience::new(5 * MS);
+        for step in 1..33 {
+            assert!(!patience.is_over(Csn(step), (5 + step * 900) * MS), "step {step}");
+        }
+        assert!(!patience.is_over(Csn(32), (5 + 32 * 900 + 999) * MS));
+        assert!(patience.is_over(Csn(32), (5 + 32 * 900 + 1_000) * MS), "it stands");
+        assert!(patience.is_over(Csn(33), 30_005 * MS), "it takes too long");
+        assert_eq!(patience.waited(30_005 * MS), QUORUM_WAIT_MAX);
+        let mut patience = Patience::new(0);
+        assert!(!patience.is_over(Csn(7), 0) && patience.is_over(Csn(7), 1_000 * MS));
     }
 }

@@ -4,6 +4,7 @@ use super::{Node, State};
 use crate::error::NodeError;
 use crate::identity::{Cluster, Life, Lived};
 use crate::message::{Envelope, Fenced};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Node {
@@ -40,7 +41,7 @@ impl Node {
             let (own, other) = ((self.number, own), (of.life.node, of.cluster.id));
             return Err(NodeError::OtherCluster { own, other });
         }
-        state.terms.adopt_members(&of.cluster, of.in_force)?;
+        state.terms.adopt_members(&of.cluster, of.in_force, of.is_settled)?;
         Ok(Arc::clone(state.terms.cluster()))
     }
 
@@ -150,10 +151,19 @@ impl Node {
                 return Err(NodeError::PastLife { node, life: *life, known });
             }
         }
-        for (known, by) in known.filter(|(known, _)| known.node == self.number) {
+        for (known, by) in known.clone().filter(|(known, _)| known.node == self.number) {
             self.check_own_life(state, known, by)?;
         }
-        let lives: Vec<Life> = others.clone().map(|promise| promise.life).collect();
+        // Those of nodes that did not promise, too, as others have heard of them: a new node knows none itself.
+        let mut lives: BTreeMap<u32, Life> = BTreeMap::new();
+        for (heard, _) in known.clone().filter(|(heard, _)| heard.node != self.number) {
+            let newest = lives.get(&heard.node).copied().or_else(|| state.terms.known(heard.node));
+            if newest.is_none_or(|newest| newest.directory == heard.directory && newest.start < heard.start) {
+                lives.insert(heard.node, heard);
+            }
+        }
+        lives.extend(others.clone().map(|promise| (promise.life.node, promise.life)));
+        let lives: Vec<Life> = lives.into_values().collect();
         state.terms.remember(&lives)?;
         let lived = others.map(|promise| {
             let (life, nonces) = (promise.life, Arc::clone(&promise.nonces));

@@ -19,7 +19,7 @@ const CHECKED_BYTES: usize = COPY_BYTES - 4;
 /// Where the members before are, and the numbers of moves.
 const PREVIOUS_AT: usize = MEMBERS_AT + MEMBERS_MAX * MEMBER_BYTES;
 const MOVES_AT: usize = PREVIOUS_AT + 4 + MEMBERS_MAX * 4;
-const _: () = assert!(MOVES_AT + 16 < CHECKED_BYTES);
+const _: () = assert!(MOVES_AT + 24 < CHECKED_BYTES);
 
 /// A copy in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub(super) struct Record {
     pub moved: u64,
     /// That of the move which brought it here; 0: none did.
     pub came: u64,
+    /// Whether a leader was appointed with the members, as this node has heard.
+    pub is_settled: bool,
 }
 
 impl Record {
@@ -88,6 +90,7 @@ impl Record {
         block.resize(MOVES_AT, 0);
         block.put_u64(self.moved);
         block.put_u64(self.came);
+        block.put_u64(self.is_settled.into());
         block.resize(CHECKED_BYTES, 0);
         block.put_u32(crc32c(&block));
         block
@@ -100,7 +103,7 @@ impl Record {
         directory: u64,
         term: u64,
     ) -> Result<Record, TermError> {
-        let Cluster { id, version, members, previous } = cluster.checked(node)?;
+        let Cluster { id, version, members, previous } = cluster.checked_with(node)?;
         Ok(Record {
             writes: 1,
             database,
@@ -118,12 +121,16 @@ impl Record {
             previous,
             moved: 0,
             came: 0,
+            is_settled: false,
         })
     }
 
-    /// Whether it is that of a node that was never started.
-    pub fn is_of(&self, cluster: ClusterId, node: u32) -> bool {
-        (self.cluster, self.node, self.starts) == (cluster, node, 0)
+    /// The newest lives that the node knows, with its own.
+    pub fn lives(&self) -> Vec<Life> {
+        let others = self.members.iter().filter_map(|(number, life)| life.filter(|_| *number != self.node));
+        let Record { node, directory, starts: start, .. } = *self;
+        let own = self.nonces.last().map(|nonce| Life { node, directory, start, nonce: *nonce });
+        others.chain(own).collect()
     }
 
     pub fn remember(&mut self, lives: &[Life]) {
@@ -178,6 +185,7 @@ impl Record {
             previous: Vec::new(),
             moved: 0,
             came: 0,
+            is_settled: false,
         };
         if nonces as usize > STARTS_KEPT {
             return wrong("number of nonces", 68);
@@ -216,6 +224,7 @@ impl Record {
             }
             reader.bytes(MOVES_AT - reader.position(), "reserved")?;
             (self.moved, self.came) = (reader.u64("move from here")?, reader.u64("move to here")?);
+            self.is_settled = reader.u64("whether they are settled")? != 0;
         }
         Ok(())
     }
@@ -247,13 +256,14 @@ mod tests {
             previous: vec![2, 3, 4],
             moved: 0xa1,
             came: 0xb1,
+            is_settled: true,
         };
         let block = record.encode();
         let checked = [
             &block[..HEAD_BYTES + 24],
             &block[MEMBERS_AT..MEMBERS_AT + 2 * MEMBER_BYTES],
             &block[PREVIOUS_AT..PREVIOUS_AT + 16],
-            &block[MOVES_AT..MOVES_AT + 16],
+            &block[MOVES_AT..MOVES_AT + 24],
         ]
         .concat();
         let hex: String = checked.iter().map(|b| format!("{b:02x}")).collect();
@@ -272,7 +282,7 @@ mod tests {
              03000000000000000000000000000000\
              00000000000000000000000000000000\
              03000000020000000300000004000000\
-             a100000000000000b100000000000000"
+             a100000000000000b1000000000000000100000000000000"
         );
         assert_eq!((block.len(), Record::decode(&block)), (COPY_BYTES, Ok(record)));
         for at in 0..COPY_BYTES {
