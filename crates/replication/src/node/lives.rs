@@ -14,8 +14,8 @@ impl Node {
     }
 
     /// Adds or removes one member, for the next appointment: a node that leads goes on with those with which it was appointed. The operator does
-    /// so on each of the members that stay, appoints a leader, and waits until that has an entry agreed, before the next change (INV-REP-10). A new node is made for the new members
-    /// ([`Replica::join`](crate::Replica::join)); one that is removed is stopped.
+    /// so on each of the members that stay, and on the one that goes if it is there, which counts for the majority before; appoints a leader, and waits until that has an entry agreed,
+    /// before the next change (INV-REP-10). A new node is made for the new members, which this returns ([`Replica::join`](crate::Replica::join)); one that is removed is stopped after that.
     ///
     /// # Errors
     /// [`NodeError::Term`] with [`TermError::Members`](crate::TermError::Members), [`TermError::ManyMembers`](crate::TermError::ManyMembers), or
