@@ -86,6 +86,8 @@ struct Leading {
     is_asked: bool,
     /// The newest round to which each other node replied.
     held: BTreeMap<u32, u64>,
+    /// The newest lives of the others that it has heard of.
+    lives: BTreeMap<u32, Life>,
 }
 
 impl Node {
@@ -270,6 +272,7 @@ impl Node {
             round: 0,
             is_asked: false,
             held: BTreeMap::new(),
+            lives: state.terms.lives().into_iter().map(|life| (life.node, life)).collect(),
         });
         Ok(())
     }

@@ -139,7 +139,7 @@ impl TermFile {
         }
         // What a process that was killed wrote may be in a cache only: what follows relies on it.
         rewrite(from, &old)?;
-        if !is_here(old.moved) {
+        if is_prepared {
             if has(to, TERM_FILE_NAME)? {
                 remove(to, TERM_FILE_NAME)?;
             }
@@ -296,6 +296,7 @@ impl TermFile {
         let has_more = in_force > self.record.in_force || (is_settled && !self.is_settled());
         let is_news = *cluster == *self.cluster && has_more;
         let is_in_force = in_force >= Some(cluster.version);
+        let is_settled = is_settled || (*cluster == *self.cluster && self.record.is_settled);
         if is_news || cluster.version > self.cluster.version || (is_in_force && self.goes_before(cluster)) {
             return self.save_members(cluster, in_force.max(self.record.in_force), is_settled);
         }
@@ -329,7 +330,8 @@ impl TermFile {
     /// Another life of this node, and the node that knows of it.
     pub fn condemned(&self) -> Option<(Life, u32)> {
         let by = self.record.condemned_by;
-        self.known(self.record.node).filter(|_| by > 0).map(|known| (known, by))
+        // One that is no member any more remembers no life of itself.
+        (by > 0).then(|| (self.known(self.record.node).unwrap_or_else(|| self.life()), by))
     }
 
     /// Notes that node `by` knows of another life of this one, for good.
@@ -481,7 +483,12 @@ fn check_source(
     database: DatabaseId,
 ) -> Result<Record, TermError> {
     let (source, _) = read(dir, TERM_FILE_NAME)?;
-    if source.cluster != cluster || source.node == node || source.database != database {
+    // Of one that was found to be an older copy the others' lives are older, too.
+    if source.condemned_by > 0
+        || source.cluster != cluster
+        || source.node == node
+        || source.database != database
+    {
         let (found, wanted) = ((source.node, source.cluster), (node, cluster));
         return Err(TermError::NotACopy { path: dir.path().join(TERM_FILE_NAME), found, wanted });
     }
@@ -606,6 +613,24 @@ mod tests {
             assert!(matches!(terms.note_in_force(&wrong), Err(TermError::Members { node: 3, .. })));
         }
         assert_eq!(terms.cluster().version, 7, "none of these is a set with this node, of this cluster");
+    }
+
+    /// The word of a node that has heard less takes nothing from what this one has heard.
+    #[test]
+    fn settled_members_stay_settled() {
+        let env = created(1);
+        let mut terms = open(&env).unwrap();
+        let four = Cluster { version: 1, members: vec![1, 2, 3, 4], previous: vec![1, 2, 3], ..cluster() };
+        terms.adopt_members(&four, Some(0), false).unwrap();
+        assert!(!terms.is_settled());
+        terms.note_settled(&Cluster { members: vec![1, 2, 3, 5], ..four.clone() }).unwrap();
+        assert!(!terms.is_settled(), "a leader was appointed with other members");
+        terms.note_settled(&four).unwrap();
+        terms.record.in_force = None;
+        terms.adopt_members(&four, Some(0), false).unwrap();
+        assert_eq!((terms.is_settled(), terms.in_force()), (true, Some(0)));
+        let terms = open(&env.crash(CrashKind::PowerCut, 1)).unwrap();
+        assert!(terms.is_settled() && !terms.is_in_force());
     }
 
     /// Whatever is damaged in one copy, what was returned for is in the other.

@@ -544,3 +544,20 @@ fn a_node_with_other_members_takes_those_that_are_in_force() {
     nodes[2].node().adopt_members(&fence(1, 3, 2)).unwrap();
     assert_eq!(nodes[2].node().cluster().members, [1, 2, 3, 4, 5]);
 }
+
+/// What another node says of a life is no proof that it continues the one that is remembered: an older copy may have been started more often.
+#[test]
+fn what_others_have_heard_does_not_replace_a_life_that_is_known() {
+    let mut trio = led();
+    let known = |trio: &Trio, of: u32| {
+        trio.replica(1).node().lives().into_iter().find(|life| life.node == of).expect("it was heard")
+    };
+    let before = known(&trio, 3);
+    trio.replica(1).reopen().unwrap();
+    trio.term = 9;
+    let mut promises = [1, 2].map(|number| fence(&trio, number, 9, 1).unwrap());
+    promises[1].lives = vec![fulgurite_replication::Life { start: before.start + 5, nonce: 1, ..before }];
+    trio.replica(1).appoint(9, &promises).unwrap();
+    assert_eq!(known(&trio, 3), before);
+    trio.replicate(1, &[2, 3]);
+}

@@ -79,7 +79,9 @@ impl Node {
         if to != self.number || from.node == self.number || !is_of_members {
             return Err(NodeError::Misdirected { node: self.number, sent: (from.node, to) });
         }
-        if let Some(known) = state.terms.known(from.node)
+        // A leader counts members that its next set does not have, of which the file has forgotten the lives.
+        let of_leader = || state.leading.as_ref().and_then(|leading| leading.lives.get(&from.node).copied());
+        if let Some(known) = state.terms.known(from.node).or_else(of_leader)
             && !from.continues(nonces, &known)
         {
             return Err(NodeError::PastLife { node: self.number, life: from, known });
@@ -112,6 +114,9 @@ impl Node {
         }
         let lives: Vec<Life> = news.iter().map(|lived| lived.life).collect();
         state.terms.remember(&lives)?;
+        if let Some(leading) = &mut state.leading {
+            leading.lives.extend(lives.iter().map(|life| (life.node, *life)));
+        }
         state.lived.extend(news.into_iter().map(|lived| (lived.life.node, lived)));
         Ok(())
     }
@@ -154,12 +159,14 @@ impl Node {
         for (known, by) in known.clone().filter(|(known, _)| known.node == self.number) {
             self.check_own_life(state, known, by)?;
         }
-        // Those of nodes that did not promise, too, as others have heard of them: a new node knows none itself.
+        // Those of nodes that did not promise, too, as others have heard of them, where this one knows none: it may be new. Nothing proves that they continue
+        // what it knows.
+        let is_unknown = |heard: &Life| heard.node != self.number && state.terms.known(heard.node).is_none();
         let mut lives: BTreeMap<u32, Life> = BTreeMap::new();
-        for (heard, _) in known.clone().filter(|(heard, _)| heard.node != self.number) {
-            let newest = lives.get(&heard.node).copied().or_else(|| state.terms.known(heard.node));
-            if newest.is_none_or(|newest| newest.directory == heard.directory && newest.start < heard.start) {
-                lives.insert(heard.node, heard);
+        for (heard, _) in known.clone().filter(|(heard, _)| is_unknown(heard)) {
+            let newest = lives.entry(heard.node).or_insert(heard);
+            if newest.start < heard.start {
+                *newest = heard;
             }
         }
         lives.extend(others.clone().map(|promise| (promise.life.node, promise.life)));

@@ -125,12 +125,9 @@ impl Record {
         })
     }
 
-    /// The newest lives that the node knows, with its own.
+    /// The newest lives of others that the node knows.
     pub fn lives(&self) -> Vec<Life> {
-        let others = self.members.iter().filter_map(|(number, life)| life.filter(|_| *number != self.node));
-        let Record { node, directory, starts: start, .. } = *self;
-        let own = self.nonces.last().map(|nonce| Life { node, directory, start, nonce: *nonce });
-        others.chain(own).collect()
+        self.members.iter().filter_map(|(number, life)| life.filter(|_| *number != self.node)).collect()
     }
 
     pub fn remember(&mut self, lives: &[Life]) {
