@@ -18,6 +18,7 @@ use fulgurite_types::{Csn, limits};
 use crate::catalog::TableState;
 use crate::checkpoint::CheckpointReport;
 use crate::checkpoint::growth::LogBytes;
+use crate::commit::following::QUORUM_WAIT;
 use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::error::OrError;
@@ -283,7 +284,7 @@ impl Engine {
     fn merge_in_callback(&self, table: &TableState) -> Result<()> {
         let boundary = table.index.memtables().oldest_immutable().map(|memtable| memtable.boundary());
         if let Some(boundary) = boundary {
-            self.pipeline.wait_horizon_or_no_quorum(boundary, &*self.env)?;
+            self.pipeline.wait_horizon_or_no_quorum(boundary, QUORUM_WAIT, &*self.env)?;
         }
         self.merge_table(table)
     }

@@ -8,6 +8,7 @@ use crate::error::NodeError;
 use crate::message::{Append, Appended, Envelope, SentUpTo};
 use crate::replica::Replica;
 use fulgurite_log::LogError;
+use std::collections::VecDeque;
 
 /// Carries messages from a node to others: sockets, or a queue of a simulation.
 pub trait Network: Send + Sync {
@@ -59,31 +60,31 @@ impl Message {
 }
 
 /// How far a leader has sent another node its log (the progress of a follower in etcd's Raft, which probes or replicates).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sent {
     up_to: SentUpTo,
-    /// So many messages with something of the log had no reply since the last one.
-    in_flight: u32,
+    /// The ends of the messages with something of the log which the node has not acknowledged.
+    in_flight: VecDeque<SentUpTo>,
     /// Whether the node has not taken one since it rejected one: until then it gets one at a time.
     is_probed: bool,
 }
 
 /// So many messages are on their way to a node, at most.
-const IN_FLIGHT_MAX: u32 = 8;
+const IN_FLIGHT_MAX: usize = 8;
 
 impl Sent {
     fn new(up_to: SentUpTo) -> Sent {
-        Sent { up_to, in_flight: 0, is_probed: true }
+        Sent { up_to, in_flight: VecDeque::new(), is_probed: true }
     }
 
     fn is_full(&self) -> bool {
-        self.in_flight >= if self.is_probed { 1 } else { IN_FLIGHT_MAX }
+        self.in_flight.len() >= if self.is_probed { 1 } else { IN_FLIGHT_MAX }
     }
 }
 
 impl Replica {
     /// Sends a node what follows the last that it was sent; or an empty message, which says what is agreed and asks whether the term still holds, if there is nothing,
-    /// or eight messages had no reply. Call it after each flush of entries, after a reply while the last call had something, and now and then while nothing happens: what was lost
+    /// or eight messages are on their way. Call it after each flush of entries, after a reply while the last call had something, and now and then while nothing happens: what was lost
     /// is sent again after a reply to the next one. Returns whether it had something of the log. It sends nothing if this node does not lead.
     ///
     /// # Errors
@@ -92,8 +93,11 @@ impl Replica {
     pub fn send(&self, to: u32, network: &dyn Network) -> Result<bool, NodeError> {
         let open = self.open_now();
         let last = SentUpTo::from(open.last());
-        let sent = *open.sent.lock().entry(to).or_insert_with(|| Sent::new(last));
-        let after = sent.up_to;
+        let (after, is_full) = {
+            let mut sent = open.sent.lock();
+            let sent = sent.entry(to).or_insert_with(|| Sent::new(last));
+            (sent.up_to, sent.is_full())
+        };
         let (append, error) = match open.node.append_after(to, after) {
             // It has what this leader had sent before it was opened again, and does not have any more; or it lacks what is gone, and may be filled.
             Err(error @ (NodeError::Gap { .. } | NodeError::Log(LogError::TooOld { .. }))) => {
@@ -103,13 +107,13 @@ impl Replica {
             append => (append?, None),
         };
         let Some(mut append) = append else { return Ok(false) };
-        if sent.is_full() && error.is_none() {
+        if is_full && error.is_none() {
             // The reply says what has come.
             append.empty();
         }
         let (end, has_some) = (append.end(), !append.is_empty());
         if has_some && let Some(now) = open.sent.lock().get_mut(&to) {
-            now.in_flight += 1;
+            now.in_flight.push_back(end);
             // A rejection that came meanwhile goes before.
             if now.up_to == after {
                 now.up_to = end;
@@ -143,7 +147,9 @@ impl Replica {
             Message::Appended(appended) => {
                 self.acknowledged(appended)?;
                 if let Some(sent) = self.open_now().sent.lock().get_mut(&appended.envelope.from.node) {
-                    (sent.in_flight, sent.is_probed) = (0, false);
+                    let up_to = appended.up_to();
+                    sent.in_flight.retain(|end| *end > up_to);
+                    sent.is_probed = false;
                 }
             }
             Message::Rejected(rejected) => {

@@ -72,7 +72,7 @@ impl TermFile {
         directory: u64,
         term: u64,
     ) -> Result<(), TermError> {
-        let record = Record::new(database, cluster, node, directory, term)?;
+        let mut record = Record::new(database, cluster, node, directory, term)?;
         let is_the_same = |new: &Record| {
             let (directory, members) = (new.directory, new.members.clone());
             new.cluster() == record.cluster() && *new == Record { directory, members, ..record.clone() }
@@ -81,9 +81,7 @@ impl TermFile {
             // An earlier attempt was cut off between these two.
             return name(dir, NEW_NAME);
         }
-        let mut record = record;
-        let source = check_source(dir, cluster.id, node, database)?;
-        record.remember(&source.lives());
+        record.remember(&check_source(dir, cluster.id, node, database)?.lives());
         prepare(dir, NEW_NAME, &record)?;
         remove(dir, TERM_FILE_NAME)?;
         name(dir, NEW_NAME)

@@ -48,6 +48,7 @@ use self::record::{CheckpointRecord, TableRecord};
 use crate::catalog::{Catalog, TableState};
 use crate::clock::Clock;
 use crate::commit::Pipeline;
+use crate::commit::following::QUORUM_WAIT_MAX;
 use crate::error::{OrError, readable};
 use crate::files::Files;
 use crate::hooks::Hooks;
@@ -514,7 +515,7 @@ impl Checkpointer {
             (csn, tables)
         });
         self.shared.hooks.reached("checkpoint boundary");
-        pipeline.wait_horizon_or_no_quorum(covered, &*self.shared.env)?;
+        pipeline.wait_horizon_or_no_quorum(covered, QUORUM_WAIT_MAX, &*self.shared.env)?;
         let kept = if self.shared.room.is_short() {
             covered
         } else {

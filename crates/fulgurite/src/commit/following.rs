@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a checkpoint waits for a quorum after the last commit that was agreed.
-const QUORUM_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const QUORUM_WAIT: Duration = Duration::from_secs(1);
 
 /// So long while commits go on to be agreed: a quorum that is slow, and always a second behind, would keep every checkpoint from its end.
-const QUORUM_WAIT_MAX: Duration = Duration::from_secs(30);
+pub(crate) const QUORUM_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// How often it looks.
 const QUORUM_LOOK: Duration = Duration::from_micros(200);
@@ -201,8 +201,8 @@ impl Pipeline<Log> {
     }
 
     /// Returns when the horizon has passed `csn`. In a replicated log it waits for a quorum, but no longer than [`QUORUM_WAIT`] after the last agreed
-    /// commit, and [`QUORUM_WAIT_MAX`]: the caller holds what others need.
-    pub fn wait_horizon_or_no_quorum(&self, csn: Csn, env: &dyn Env) -> Result<()> {
+    /// commit, nor than `most`: the caller holds what others need.
+    pub fn wait_horizon_or_no_quorum(&self, csn: Csn, most: Duration, env: &dyn Env) -> Result<()> {
         if self.log.role().is_none() {
             return self.wait_horizon(csn);
         }
@@ -211,7 +211,7 @@ impl Pipeline<Log> {
         }
         self.log.flush_entries().map_err(|error| self.refused(error))?;
         let clock = env.clock();
-        let mut patience = Patience::new(clock.monotonic_ns());
+        let mut patience = Patience::new(clock.monotonic_ns(), most);
         loop {
             let (horizon, now_ns) = (self.horizon(), clock.monotonic_ns());
             if horizon >= csn {
@@ -249,14 +249,15 @@ impl Pipeline<Log> {
 /// How long a thread waits for a quorum.
 struct Patience {
     begin_ns: u64,
+    most: Duration,
     /// When the horizon rose last, and to what.
     rose_ns: u64,
     horizon: Csn,
 }
 
 impl Patience {
-    fn new(now_ns: u64) -> Patience {
-        Patience { begin_ns: now_ns, rose_ns: now_ns, horizon: Csn::ZERO }
+    fn new(now_ns: u64, most: Duration) -> Patience {
+        Patience { begin_ns: now_ns, most, rose_ns: now_ns, horizon: Csn::ZERO }
     }
 
     fn waited(&self, now_ns: u64) -> Duration {
@@ -269,7 +270,7 @@ impl Patience {
             (self.rose_ns, self.horizon) = (now_ns, horizon);
         }
         let still = Duration::from_nanos(now_ns.saturating_sub(self.rose_ns));
-        still >= QUORUM_WAIT || self.waited(now_ns) >= QUORUM_WAIT_MAX
+        still >= QUORUM_WAIT || self.waited(now_ns) >= self.most
     }
 }
 
@@ -280,7 +281,7 @@ mod tests {
     #[test]
     fn a_slow_quorum_is_waited_for_while_it_goes_on() {
         const MS: u64 = 1_000_000;
-        let mut patience = Patience::new(5 * MS);
+        let mut patience = Patience::new(5 * MS, QUORUM_WAIT_MAX);
         for step in 1..33 {
             assert!(!patience.is_over(Csn(step), (5 + step * 900) * MS), "step {step}");
         }
@@ -288,7 +289,7 @@ mod tests {
         assert!(patience.is_over(Csn(32), (5 + 32 * 900 + 1_000) * MS), "it stands");
         assert!(patience.is_over(Csn(33), 30_005 * MS), "it takes too long");
         assert_eq!(patience.waited(30_005 * MS), QUORUM_WAIT_MAX);
-        let mut patience = Patience::new(0);
+        let mut patience = Patience::new(0, QUORUM_WAIT_MAX);
         assert!(!patience.is_over(Csn(7), 0) && patience.is_over(Csn(7), 1_000 * MS));
     }
 }

@@ -85,7 +85,7 @@ mod acknowledge;
 pub(crate) mod decode;
 #[cfg(test)]
 pub(crate) mod fake_log;
-mod following;
+pub(crate) mod following;
 pub(crate) mod latches;
 pub(crate) mod prepare;
 pub(crate) mod quiet;
