@@ -20,6 +20,14 @@ impl MemoryCharge {
         self.bytes.load(Relaxed)
     }
 
+    /// One of several owners that take these bytes together takes `after` in place of `before`.
+    pub fn change(&self, before: usize, after: usize) {
+        self.bytes.fetch_add(after, Relaxed);
+        self.bytes.fetch_sub(before, Relaxed);
+        self.index.others().fetch_add(after, Relaxed);
+        self.index.others().fetch_sub(before, Relaxed);
+    }
+
     /// The owner takes so many bytes now.
     pub fn set(&self, bytes: usize) {
         let before = self.bytes.swap(bytes, Relaxed);

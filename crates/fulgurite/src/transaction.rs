@@ -147,8 +147,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Sets how many replicas of a cluster have the commit when [`Transaction::commit`] returns. Initially [`Acks::Quorum`]. The forms of
-    /// commit that do not wait take no other.
+    /// Sets how many replicas of a cluster have the commit when [`Transaction::commit`] returns, or its ticket is complete. Initially
+    /// [`Acks::Quorum`]. [`Transaction::commit_numbered`] and [`Transaction::try_commit`], which make no ticket, take no other.
     pub fn set_acks(&mut self, acks: Acks) {
         self.acks = acks;
     }
@@ -561,9 +561,7 @@ impl Transaction {
     /// commits that it read are not known to be durable.
     pub fn commit(self) -> Result<Commit> {
         let engine = self.engine.clone();
-        // Alone, a node is its quorum.
-        let acks = if engine.log.role().is_some() { self.acks } else { Acks::Quorum };
-        let timed = Timed { acks, ..engine.pipeline.stopwatch().start(self.durability) };
+        let timed = self.timed(&engine);
         let needs = self.reads.needs();
         let pipeline = &engine.pipeline;
         if self.is_read_only(&engine)? {
@@ -605,8 +603,7 @@ impl Transaction {
     /// Those of [`Transaction::commit`].
     pub fn commit_deferred(self) -> Result<Ticket> {
         let engine = self.engine.clone();
-        self.check_acks()?;
-        let timed = engine.pipeline.stopwatch().start(self.durability);
+        let timed = self.timed(&engine);
         let needs = self.reads.needs();
         let pipeline = &engine.pipeline;
         if self.is_read_only(&engine)? {
@@ -615,14 +612,22 @@ impl Transaction {
         self.write_commit(&engine, None, false, |csn| pipeline.acknowledge_deferred(csn, needs, timed))
     }
 
-    /// Fails if the transaction asks for other acknowledgements than a quorum's, which a commit has to wait for.
+    /// The commit begins now.
+    fn timed(&self, engine: &Engine) -> Timed {
+        // Alone, a node is its quorum.
+        let acks = if engine.log.role().is_some() { self.acks } else { Acks::Quorum };
+        Timed { acks, ..engine.pipeline.stopwatch().start(self.durability) }
+    }
+
+    /// Fails if the transaction asks for other acknowledgements than a quorum's, which a number alone cannot tell.
     pub(crate) fn check_acks(&self) -> Result<()> {
         if self.acks == Acks::Quorum {
             return Ok(());
         }
         let acks = self.acks;
-        let what =
-            format!("a commit that does not wait is acknowledged by a quorum, not by {acks:?}: use `commit`");
+        let what = format!(
+            "a commit without a ticket is acknowledged by a quorum, not by {acks:?}: use `commit` or `commit_deferred`"
+        );
         Err(Error::Refused { what })
     }
 

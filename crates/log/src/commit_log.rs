@@ -74,6 +74,11 @@ pub trait CommitLog: Send + Sync + 'static {
     /// log was closing, and is not. [`LogError::Usage`]: it was never reserved.
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
 
+    /// The newest commit that is durable on this node, in a replicated log perhaps on no other.
+    fn durable_here_csn(&self) -> Csn {
+        self.durable_csn()
+    }
+
     /// Returns when it is durable on this node, in a replicated log perhaps on no other.
     ///
     /// # Errors
@@ -163,6 +168,13 @@ pub trait CommitLog: Send + Sync + 'static {
     /// a thread that holds a lock under which the completer must not run.
     fn request_completion(&self);
 
+    /// Requests that it call the completer once `delay` has passed, and returns at once. Several requests are served together, at the
+    /// earliest time: the completer requests the next one.
+    fn request_completion_within(&self, delay: Duration) {
+        let _ = delay;
+        self.request_completion();
+    }
+
     /// Ends all writing: the caller could not apply a commit that is in the log, so memory and log would differ from
     /// then on.
     fn poison(&self, what: &'static str);
@@ -221,6 +233,11 @@ impl CommitLog for Log {
         self.stream.wait_durable(csn)
     }
 
+    #[inline]
+    fn durable_here_csn(&self) -> Csn {
+        self.stream.durable_csn()
+    }
+
     fn wait_staged(&self, csn: Csn) -> Result<(), LogError> {
         self.stream.wait_staged(csn)
     }
@@ -277,6 +294,11 @@ impl CommitLog for Log {
 
     fn request_completion(&self) {
         self.shared.request_completion();
+    }
+
+    fn request_completion_within(&self, delay: Duration) {
+        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.request_completion_at(self.shared.now_ns().saturating_add(delay_ns));
     }
 
     fn poison(&self, what: &'static str) {

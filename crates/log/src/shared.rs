@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub completer: RwLock<Option<Completer>>,
     /// Set: the log thread, or maintenance, has to call the completer.
     completion_wanted: AtomicBool,
+    /// When one of them has to call it at the latest; `u64::MAX`: only if that is wanted.
+    completion_due_ns: AtomicU64,
     /// Set: no call that writes may begin.
     closed: AtomicBool,
     /// Set: nothing is written any more. The close sets it after its last flush; a read-only log begins with it.
@@ -122,6 +124,7 @@ impl Shared {
             observer: RwLock::new(None),
             completer: RwLock::new(None),
             completion_wanted: AtomicBool::new(false),
+            completion_due_ns: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(options.read_only),
             ended: AtomicBool::new(options.read_only),
             env,
@@ -211,13 +214,32 @@ impl Shared {
         self.flusher.wake_asleep();
     }
 
+    /// The same, at a time.
+    pub fn request_completion_at(&self, due_ns: u64) {
+        if self.completion_due_ns.fetch_min(due_ns, Ordering::SeqCst) > due_ns {
+            self.flusher.wake_asleep();
+        }
+    }
+
     pub fn is_completion_wanted(&self) -> bool {
         self.completion_wanted.load(Ordering::SeqCst)
     }
 
-    /// Calls the completer if that was requested.
+    /// When the completer is to be called at the latest; `u64::MAX`: only if that is requested.
+    pub fn completion_due_ns(&self) -> u64 {
+        self.completion_due_ns.load(Ordering::SeqCst)
+    }
+
+    /// Calls the completer if that was requested, or is due.
     pub fn serve_completion(&self) {
-        if self.is_completion_wanted() && self.completion_wanted.swap(false, Ordering::SeqCst) {
+        let mut is_wanted =
+            self.is_completion_wanted() && self.completion_wanted.swap(false, Ordering::SeqCst);
+        let due_ns = self.completion_due_ns();
+        if due_ns != u64::MAX && due_ns <= self.now_ns() {
+            self.completion_due_ns.store(u64::MAX, Ordering::SeqCst);
+            is_wanted = true;
+        }
+        if is_wanted {
             self.call_completer();
         }
     }

@@ -348,8 +348,8 @@ fn a_transaction_says_how_many_replicas_it_waits_for() {
         txn.set_acks(acks);
         txn
     };
-    let error = commit(Acks::Local).commit_deferred().map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("not by Local: use `commit`"), "{error}");
+    let error = commit(Acks::Local).commit_numbered().map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("not by Local: use `commit` or"), "{error}");
     // No other node is there.
     let local = commit(Acks::Local).commit().unwrap().csn;
     let positions = trio.replica(1).positions().entries;

@@ -127,11 +127,13 @@ impl Dir for SimDir {
         let verdict = state.admit(Op::SyncDir);
         let rng = Rng::new(state.rng.next());
         let now = state.medium.last_seq();
+        let syncs_ignored = state.plan.syncs_ignored;
         let names = &mut state.medium.names;
         match verdict {
             Verdict::Crash => return Err(crashed()),
             Verdict::Fail(Loss::All) => names.fail_sync(&path, &mut Fate::lose_all()),
             Verdict::Fail(Loss::Some) => names.fail_sync(&path, &mut Fate::draw(rng, now)),
+            Verdict::Proceed | Verdict::Full if syncs_ignored => return Ok(()),
             Verdict::Proceed | Verdict::Full => {
                 names.sync(&path);
                 state.medium.collect();

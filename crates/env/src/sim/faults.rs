@@ -65,6 +65,12 @@ impl Faults<'_> {
         self.shared.state.lock().plan.failing_syncs.insert(n, loss);
     }
 
+    /// Whether syncs of files and directories, and data-synchronous writes, say that they succeed and make nothing durable, until the
+    /// machine crashes: as on a device that ignores flushes.
+    pub fn ignore_syncs(&self, ignored: bool) {
+        self.shared.state.lock().plan.syncs_ignored = ignored;
+    }
+
     /// Cancels the faults that [`Faults::fail_write`] and [`Faults::fail_sync`] planned and that have not happened yet,
     /// and [`Faults::fail_all_writes`].
     pub fn fail_nothing(&self) {

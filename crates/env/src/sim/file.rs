@@ -95,13 +95,16 @@ impl SimFile {
         }
         fly(&mut state, flight)?;
         let seq = state.medium.next_seq();
-        let fua = state.plan.settings.fua;
+        let (fua, syncs_ignored) = (state.plan.settings.fua, state.plan.syncs_ignored);
         let inode = self.inode(&mut state)?;
         let grew = offset + data.len() as u64 > inode.len();
         inode.write(data, offset, seq, reach);
-        if dsync && !fua && reach == Reach::PageCache {
+        if !dsync || syncs_ignored {
+            return Ok(());
+        }
+        if !fua && reach == Reach::PageCache {
             inode.sync(seq);
-        } else if dsync {
+        } else {
             inode.sync_range(offset, data.len() as u64, grew);
             if !fua {
                 inode.flush_device();
@@ -196,12 +199,13 @@ impl File for SimFile {
             state.alive()?;
         }
         let rng = Rng::new(state.rng.next());
-        let power_safe = state.plan.settings.power_safe;
+        let (power_safe, syncs_ignored) = (state.plan.settings.power_safe, state.plan.syncs_ignored);
         let inode = self.inode(&mut state)?;
         match verdict {
             Verdict::Crash => return Err(crashed()),
             Verdict::Fail(Loss::All) => inode.fail_sync(cutoff, &mut Fate::lose_all(), power_safe),
             Verdict::Fail(Loss::Some) => inode.fail_sync(cutoff, &mut Fate::draw(rng, cutoff), power_safe),
+            Verdict::Proceed | Verdict::Full if syncs_ignored => return Ok(()),
             Verdict::Proceed | Verdict::Full => {
                 inode.sync(cutoff);
                 return Ok(());

@@ -113,6 +113,8 @@ pub(super) struct Plan {
     pub(super) failing_writes: BTreeSet<u64>,
     pub(super) all_writes_fail: bool,
     pub(super) failing_syncs: BTreeMap<u64, Loss>,
+    /// Whether syncs make nothing durable.
+    pub(super) syncs_ignored: bool,
     pub(super) full: bool,
     /// Whether asking for the free space fails.
     pub(super) space_unknown: bool,
@@ -131,6 +133,7 @@ impl Plan {
             failing_writes: BTreeSet::new(),
             all_writes_fail: false,
             failing_syncs: BTreeMap::new(),
+            syncs_ignored: false,
             full: false,
             space_unknown: false,
             settings,

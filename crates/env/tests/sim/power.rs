@@ -46,6 +46,23 @@ fn a_data_synchronous_write_covers_only_its_own_blocks() {
 }
 
 #[test]
+fn a_disk_that_ignores_syncs_says_that_they_succeed() {
+    for fua in [true, false] {
+        let (sim, file) = with_log(2, 1);
+        sim.faults().fua(fua);
+        sim.faults().ignore_syncs(true);
+        file.write_at_dsync(&[2; SECTOR], 0).expect("dsync");
+        file.write_at(&[2; SECTOR], SECTOR as u64).expect("write");
+        file.sync_data().expect("sync");
+        assert_eq!(outcomes(&sim, PowerCut).len(), 4, "both sectors are free");
+        assert_eq!(outcomes(&sim, Kill).into_iter().collect::<Vec<_>>(), [vec![2; 2]]);
+        sim.faults().ignore_syncs(false);
+        file.sync_data().expect("sync");
+        assert_eq!(outcomes(&sim, PowerCut).into_iter().collect::<Vec<_>>(), [vec![2; 2]]);
+    }
+}
+
+#[test]
 fn without_fua_it_covers_the_file() {
     let (sim, file) = with_log(4, 1);
     sim.faults().fua(false);

@@ -73,14 +73,17 @@ impl<L: CommitLog> Pipeline<L> {
     /// applied, but earlier ones may not be. None of those does I/O between its number and its apply (INV-TXN-3), so
     /// this waits for a few copies in memory at most.
     pub fn acknowledge_deferred(self: &Arc<Self>, csn: Csn, needs: Csn, timed: Timed) -> Result<Ticket> {
-        if timed.level.waits() {
+        if timed.waits() || timed.level.waits() {
             // The flush starts while this thread waits for `visible`. Where that is a copy in memory, it is made here.
             let staged = self.log.try_stage(csn).map_err(|error| self.unknown(csn, error))?;
             if !staged || csn > self.stable() {
                 self.log.request_durable(csn);
             }
             self.visible_or_broken(csn)?;
-            return Ok(self.ticket(csn, csn, Some(timed)));
+            return Ok(match timed.waits() {
+                true => self.ticket(csn, csn, Some(timed)),
+                false => self.ticket_here(csn, needs, timed),
+            });
         }
         self.request(csn, timed.level);
         self.stage(csn, timed.level)?;
@@ -194,7 +197,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// Completes the tickets that have an outcome, and runs their callbacks. A thread that is quiet or inside a
     /// callback leaves that to the log's thread or, in a database without background threads, to the next maintenance
     /// (INV-TXN-12).
-    fn complete_tickets(&self) {
+    pub(super) fn complete_tickets(&self) {
         if is_quiet() || is_in_callback() {
             self.log.request_completion();
             return;
@@ -211,14 +214,19 @@ impl<L: CommitLog> Pipeline<L> {
             self.tickets.take_after(last).iter().for_each(|ticket| ticket.refuse());
             Watches::wake(self.watches.take_after(last));
         }
-        let ripe = self.tickets.take(|| self.acknowledgeable());
+        self.report_here();
+        let mut ripe = self.tickets.take(|| self.acknowledgeable());
         if !ripe.complete.is_empty() {
+            self.await_everywhere(
+                ripe.complete.extract_if(.., |ticket| ticket.acks() == Acks::All).collect(),
+            );
             let now_ns = self.stopwatch.now_ns();
             for ticket in &ripe.complete {
                 self.complete(ticket, now_ns);
             }
         }
         ripe.report_failed();
+        self.report_everywhere();
     }
 
     /// Called by a thread after it filed a ticket, and when it stops being quiet: a thread is quiet while it raises
@@ -230,11 +238,11 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    fn complete(&self, ticket: &TicketState, now_ns: u64) {
+    pub(super) fn complete(&self, ticket: &TicketState, now_ns: u64) {
         if ticket.timed().is_some() && self.is_refused(ticket.csn()) {
             return ticket.refuse();
         }
-        let asynchronous = ticket.timed().filter(|timed| !timed.level.waits());
+        let asynchronous = ticket.timed().filter(|timed| !timed.waits());
         if asynchronous.is_some() {
             self.acknowledge(ticket.csn());
         }
@@ -248,6 +256,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// Ends all open and later tickets, and all watches: the log has failed or was closed.
     pub fn fail_tickets(&self, why: &str) {
         self.tickets.end(why);
+        self.others.end(why);
         self.watches.end();
         if is_quiet() {
             return self.log.request_completion();
@@ -374,10 +383,6 @@ impl<L: CommitLog> Pipeline<L> {
 
 impl<L: CommitLog> Finish for Pipeline<L> {
     fn finish(&self, ticket: &TicketState) {
-        if self.wait(ticket.due()).is_ok() {
-            self.complete(ticket, self.stopwatch.now_ns());
-        } else if self.is_refused(ticket.due()) {
-            ticket.refuse();
-        }
+        self.finish_ticket(ticket);
     }
 }

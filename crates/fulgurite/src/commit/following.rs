@@ -17,7 +17,6 @@ use fulgurite_env::Env;
 use fulgurite_log::{CommitLog, Log, Role, Signal};
 use fulgurite_types::Csn;
 use fulgurite_types::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,9 +42,7 @@ pub(super) struct Following {
     /// Wakes the thread that applies.
     applier: Arc<Signal>,
     /// How long a committer waits for a quorum, and then for all.
-    quorum_wait: Duration,
-    /// At a leader: the other nodes, and the newest commit that each is known to have durably.
-    others: Mutex<BTreeMap<u32, Csn>>,
+    pub(super) quorum_wait: Duration,
 }
 
 impl Following {
@@ -57,7 +54,6 @@ impl Following {
             applying: Mutex::new(()),
             leader: AtomicU64::new(UNKNOWN),
             applier: Arc::default(),
-            others: Mutex::default(),
         }
     }
 }
@@ -118,42 +114,6 @@ impl<L: CommitLog> Pipeline<L> {
     /// The time up to which expired values may be removed: that of the newest agreed commit; on a single node any.
     pub fn agreed_time_ms(&self) -> u64 {
         self.log.agreed_time_ms().unwrap_or(u64::MAX)
-    }
-
-    /// This node leads: the others are these.
-    pub fn set_others(&self, nodes: &[u32]) {
-        *self.following.others.lock() = nodes.iter().map(|node| (*node, Csn::ZERO)).collect();
-    }
-
-    /// Another node has all commits up to this one durably.
-    pub fn note_other(&self, node: u32, csn: Csn) {
-        if let Some(noted) = self.following.others.lock().get_mut(&node) {
-            *noted = csn.max(*noted);
-        }
-    }
-
-    /// The other nodes, at a leader, and the newest commit that each is known to have durably.
-    pub fn others(&self) -> Vec<(u32, Csn)> {
-        self.following.others.lock().iter().map(|(node, csn)| (*node, *csn)).collect()
-    }
-
-    /// Returns when all nodes have a commit that a quorum has.
-    pub(super) fn wait_everywhere(&self, csn: Csn) -> Result<()> {
-        let begin_ns = self.stopwatch().now_ns();
-        loop {
-            let others = self.others();
-            let (have, want) =
-                (1 + others.iter().filter(|(_, noted)| *noted >= csn).count(), 1 + others.len());
-            if have == want {
-                return Ok(());
-            }
-            self.check_log()?;
-            let waited_ns = self.stopwatch().now_ns().saturating_sub(begin_ns);
-            if Duration::from_nanos(waited_ns) >= self.following.quorum_wait {
-                return Err(Error::ReplicasBehind { csn, have, want });
-            }
-            self.stopwatch().sleep(QUORUM_LOOK);
-        }
     }
 
     /// Fails if a committer has waited since `begin_ns`, for as long as one may, and visible commits cannot be merged because no quorum has them.

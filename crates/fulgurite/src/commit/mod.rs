@@ -82,6 +82,7 @@
 //! [`Engine::commit`] puts the latches and the validation of a [`Committer`] around them.
 
 mod acknowledge;
+mod acks;
 pub(crate) mod decode;
 #[cfg(test)]
 pub(crate) mod fake_log;
@@ -105,6 +106,7 @@ use fulgurite_log::{
 };
 use fulgurite_types::{Csn, Lsn};
 
+use self::acks::Others;
 use self::following::Following;
 use self::latches::{Held, LatchSet};
 use self::ring::{Ring, Work};
@@ -347,6 +349,7 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
     watches: Watches,
     stopwatch: Stopwatch,
     following: Following,
+    others: Others,
 }
 
 /// The newest CSNs given out. A committer enters its CSN after it got it, and before any reader can see the commit.
@@ -382,6 +385,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Has the memory of open tickets counted.
     pub fn count_tickets_in(&self, memory: Arc<MemoryCharge>) {
+        self.others.count_in(&memory);
         self.tickets.count_in(memory);
     }
 
@@ -411,6 +415,7 @@ impl<L: CommitLog> Pipeline<L> {
             watches: Watches::new(),
             stopwatch,
             following: Following::new(quorum_wait),
+            others: Others::new(),
         });
         let observer = Arc::downgrade(&pipeline);
         log.set_observer(Box::new(move |durable| {

@@ -11,7 +11,7 @@ use fulgurite_types::Csn;
 
 use super::quiet::InCallback;
 use crate::latency::Timed;
-use crate::{Commit, Error, Result};
+use crate::{Acks, Commit, Error, Result};
 use fulgurite_types::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering};
 
 type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
@@ -58,6 +58,8 @@ const DURABLE: u8 = 2;
 const UNKNOWN: u8 = 3;
 /// The commit did not happen: the node that was to number it was deposed.
 const REFUSED: u8 = 4;
+/// A quorum has it, and not all replicas had it in time, as was asked for.
+const BEHIND: u8 = 5;
 
 /// A ticket that was not complete from the start. `phase` only ever rises. It reaches `HEARD` and `UNKNOWN` under the
 /// lock of `listeners`, and `DURABLE` from `PENDING` without it, so that completing a ticket without listeners takes
@@ -85,6 +87,8 @@ struct Listeners {
     callbacks: Vec<Callback>,
     /// Why it is `UNKNOWN`.
     why: Option<Arc<str>>,
+    /// How many replicas have it, of how many, if it is `BEHIND`.
+    have: (usize, usize),
 }
 
 impl Ticket {
@@ -107,7 +111,8 @@ impl Ticket {
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`]: the log failed or the database was closed before the commit was known to be durable,
-    /// or this process is a child, by `fork()`, of the one that committed.
+    /// or this process is a child, by `fork()`, of the one that committed. In a cluster [`Error::NotLeader`]: it did not happen; and
+    /// [`Error::ReplicasBehind`], if the transaction asked for all replicas ([`Transaction::set_acks`](crate::Transaction::set_acks)).
     pub fn wait(&self) -> Result<Commit> {
         match &self.state {
             None => Ok(Commit { csn: self.csn }),
@@ -188,6 +193,11 @@ impl TicketState {
         self.timed
     }
 
+    /// How many replicas have the commit when the ticket completes.
+    pub fn acks(&self) -> Acks {
+        self.timed.map_or(Acks::Quorum, |timed| timed.acks)
+    }
+
     fn wait(&self) -> Result<Commit> {
         if let Some(outcome) = self.outcome() {
             return outcome;
@@ -213,8 +223,13 @@ impl TicketState {
                 Some(Err(self.unknown(&why.unwrap_or_default())))
             }
             REFUSED => Some(Err(Error::NotLeader { leader: None })),
+            BEHIND => Some(Err(self.behind(self.listeners.lock().have))),
             _ => None,
         }
+    }
+
+    fn behind(&self, (have, want): (usize, usize)) -> Error {
+        Error::ReplicasBehind { csn: self.csn, have, want }
     }
 
     fn unknown(&self, why: &str) -> Error {
@@ -270,6 +285,19 @@ impl TicketState {
         let exchange = |from| self.phase.compare_exchange(from, REFUSED, Ordering::AcqRel, Ordering::Acquire);
         if exchange(PENDING).is_ok() || exchange(HEARD).is_ok() {
             self.report(listeners, || Err(Error::NotLeader { leader: None }));
+        }
+    }
+
+    /// Ends the ticket of a commit that a quorum has and not all replicas, as was asked for; runs its callbacks and wakers.
+    pub fn fall_behind(&self, have: (usize, usize)) {
+        let mut listeners = self.listeners.lock();
+        if self.phase.load(Ordering::Acquire) >= DURABLE {
+            return;
+        }
+        listeners.have = have;
+        let exchange = |from| self.phase.compare_exchange(from, BEHIND, Ordering::AcqRel, Ordering::Acquire);
+        if exchange(PENDING).is_ok() || exchange(HEARD).is_ok() {
+            self.report(listeners, || Err(self.behind(have)));
         }
     }
 

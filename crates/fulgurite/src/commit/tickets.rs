@@ -39,9 +39,9 @@ impl Open {
     fn charge(&mut self) {
         let len = self.queue.len();
         if len >= self.charged + UNIT || len + UNIT <= self.charged {
-            self.charged = len / UNIT * UNIT;
+            let before = std::mem::replace(&mut self.charged, len / UNIT * UNIT);
             if let Some(memory) = &self.memory {
-                memory.set(self.charged * TICKET_BYTES);
+                memory.change(before * TICKET_BYTES, self.charged * TICKET_BYTES);
             }
         }
     }
@@ -52,6 +52,11 @@ impl Tickets {
         Tickets { first: AtomicU64::new(u64::MAX), open: Mutex::default() }
     }
 
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.first.load(Ordering::SeqCst) == u64::MAX
+    }
+
     /// Has the memory of open tickets counted.
     pub fn count_in(&self, memory: Arc<MemoryCharge>) {
         self.open.lock().memory = Some(memory);
@@ -59,12 +64,16 @@ impl Tickets {
 
     /// Files a ticket. The caller checks afterwards whether the ticket is ripe already (INV-TXN-10).
     pub fn add(&self, ticket: Arc<TicketState>) {
+        self.add_until(ticket.due(), ticket);
+    }
+
+    /// The same, with another CSN than the ticket's `due`.
+    pub fn add_until(&self, due: Csn, ticket: Arc<TicketState>) {
         let mut open = self.open.lock();
         if let Some(why) = open.ended.clone() {
             drop(open);
             return ticket.fail(&why);
         }
-        let due = ticket.due();
         match open.queue.back() {
             Some((last, _)) if *last > due => {
                 let index = open.queue.partition_point(|(other, _)| *other <= due);

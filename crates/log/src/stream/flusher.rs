@@ -85,7 +85,8 @@ impl CommitStream {
             return Sleep::No;
         }
         let until = |due: u64| Sleep::Nap(Duration::from_nanos(due.saturating_sub(now_ns)));
-        let due = self.requests.due_ns().map_or(Sleep::Rest, until);
+        let due_ns = self.requests.due_ns().unwrap_or(u64::MAX).min(self.shared.completion_due_ns());
+        let due = if due_ns == u64::MAX { Sleep::Rest } else { until(due_ns) };
         let is_idle = !self.is_mark_due() && self.groups.is_idle() && !self.is_staged();
         if is_idle { due } else { due.min(Sleep::Nap(self.until_mark(now_ns))) }
     }
