@@ -122,6 +122,11 @@ impl Append {
         Err(LogError::Usage(format!("what node {leader} sent after entry {previous} {what}")))
     }
 
+    /// Whether an entry of the leader's own term was agreed with its members: they are in force.
+    pub(crate) fn says_in_force(&self) -> bool {
+        self.agreed.index > 0 && self.agreed.term == self.term
+    }
+
     /// Takes out what it has of the log.
     pub(crate) fn empty(&mut self) {
         (self.entries, self.chunks, self.chunks_before, self.begun) = (Vec::new(), Vec::new(), 0, None);

@@ -541,6 +541,7 @@ impl Node {
         message.check()?;
         let mut state = self.state.lock();
         self.check_usable(&state)?;
+        self.hear_of_members(&mut state, message)?;
         self.check_envelope(&mut state, &message.envelope)?;
         self.remember(&mut state, &message.envelope, &message.lives)?;
         let leader = message.envelope.from.node;
@@ -554,7 +555,7 @@ impl Node {
         if term > noted {
             self.note(&mut state, term, Some(leader))?;
         }
-        if message.agreed.index > 0 && message.agreed.term == term {
+        if message.says_in_force() {
             state.terms.note_in_force(&message.cluster)?;
         }
         // Before it acknowledges anything: the leader after this one may hear of it here alone.

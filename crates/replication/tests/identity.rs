@@ -545,6 +545,46 @@ fn a_node_with_other_members_takes_those_that_are_in_force() {
     assert_eq!(nodes[2].node().cluster().members, [1, 2, 3, 4, 5]);
 }
 
+/// Node 4 was added and leads, and node 3 does not know it: it was away, or went to another operator's members.
+#[test]
+fn a_node_takes_the_members_of_a_leader_that_it_does_not_know() {
+    for other in [None, Some([1, 2, 3, 5])] {
+        let trio = led();
+        trio.replicate(1, &[2, 3]);
+        let (four, copy) = ([1, 2, 3, 4], trio.envs[1].crash(CrashKind::Kill, 3));
+        for number in [1, 2] {
+            trio.replica(number).node().change_members(&four).unwrap();
+        }
+        if let Some(other) = other {
+            trio.replica(3).node().change_members(&other).unwrap();
+        }
+        let set = Cluster { members: four.into(), previous: vec![1, 2, 3], version: 1, ..cluster() };
+        let joined = Replica::join(shared(&copy), "/db", options(), &set, 4).unwrap();
+        let nodes = [trio.replica(1), trio.replica(2), &joined];
+        joined.appoint(9, &nodes.map(|node| node.fence(9, Some(4)).unwrap())).unwrap();
+        joined.flush().unwrap();
+        let message = |to: u32| joined.append_after(to, 2).unwrap().unwrap();
+        let error = trio.replica(3).append(&message(3)).unwrap_err();
+        assert!(matches!(error, NodeError::Misdirected { node: 3, sent: (4, 3) }), "{error}");
+        for number in [1, 2] {
+            if number == 1 {
+                trio.replica(1).reopen().unwrap();
+            }
+            let last = trio.replica(number).positions().entries.last.index;
+            let message = joined.append_after(number, last).unwrap().unwrap();
+            joined.acknowledged(&trio.replica(number).append(&message).unwrap()).unwrap();
+        }
+        // For another node it says nothing.
+        let mut misdirected = message(3);
+        misdirected.envelope.to = 2;
+        assert!(matches!(trio.replica(3).append(&misdirected), Err(NodeError::Misdirected { .. })));
+        assert_ne!(*trio.replica(3).node().cluster(), set);
+        trio.replica(3).append(&message(3)).unwrap();
+        assert_eq!(*trio.replica(3).node().cluster(), set);
+        assert!(trio.replica(3).node().lives().iter().any(|life| life.node == 4), "its life is remembered");
+    }
+}
+
 /// What another node says of a life is no proof that it continues the one that is remembered: an older copy may have been started more often.
 #[test]
 fn what_others_have_heard_does_not_replace_a_life_that_is_known() {

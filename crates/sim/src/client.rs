@@ -33,6 +33,8 @@ pub(crate) struct Transaction {
     pub begun_after: Csn,
     /// That of one which waits for a quorum.
     pub ticket: Option<Ticket>,
+    /// How many replicas have it when it is acknowledged.
+    pub acks: Acks,
 }
 
 /// What a transaction does to a table that comes and goes; tables are called after the transactions that named them.
@@ -101,9 +103,19 @@ impl Cluster {
             let other = others_of(&db).into_iter().last().filter(|_| id % 3 == 0).map(Other::Put);
             match transact(&db, &writes, &other) {
                 Ok((read, writes, ticket)) => {
-                    let (csn, read, ticket) = (Some(ticket.csn()), Some(read), Some(ticket));
-                    let transaction =
-                        Transaction { id, csn, read, writes, other, expires_at_ms, begun_after, ticket };
+                    let (csn, read, ticket, acks) =
+                        (Some(ticket.csn()), Some(read), Some(ticket), acks_of(id));
+                    let transaction = Transaction {
+                        id,
+                        csn,
+                        read,
+                        writes,
+                        other,
+                        expires_at_ms,
+                        begun_after,
+                        ticket,
+                        acks,
+                    };
                     self.note(at, transaction);
                 }
                 Err(Error::NotLeader { .. }) => return,
@@ -145,9 +157,9 @@ impl Cluster {
         match defined {
             Ok((other, ticket)) => {
                 let (csn, read, writes) = (Some(ticket.csn()), None, Vec::new());
-                let (other, ticket) = (Some(other), Some(ticket));
+                let (other, ticket, acks) = (Some(other), Some(ticket), Acks::Quorum);
                 let transaction =
-                    Transaction { id, csn, read, writes, other, expires_at_ms: 0, begun_after, ticket };
+                    Transaction { id, csn, read, writes, other, expires_at_ms: 0, begun_after, ticket, acks };
                 self.note(at, transaction);
             }
             Err(Error::NotLeader { .. }) => {}
@@ -178,9 +190,9 @@ impl Cluster {
             Some(Ok(csn)) => Some(*csn),
             _ => None,
         };
-        let (read, other, ticket) = (None, None, None);
+        let (read, other, ticket, acks) = (None, None, None, Acks::Local);
         let transaction =
-            Transaction { id, csn, read, writes: written, other, expires_at_ms, begun_after, ticket };
+            Transaction { id, csn, read, writes: written, other, expires_at_ms, begun_after, ticket, acks };
         self.transactions.insert(id, transaction);
         match outcome {
             Some(Ok(csn)) => {
@@ -198,10 +210,37 @@ impl Cluster {
         for transaction in waiting {
             match transaction.ticket.as_ref().expect("it waits").try_wait() {
                 None => self.machines[at].waiting.push(transaction),
-                Some(Ok(_)) => self.checkers.acknowledged.note(&transaction),
+                Some(Ok(commit)) if transaction.acks == Acks::Local => {
+                    let shows = &mut self.machines[at].shows_unagreed;
+                    *shows = commit.csn.max(*shows);
+                }
+                Some(Ok(commit)) => {
+                    if transaction.acks == Acks::All {
+                        self.check_all_have(at, commit.csn);
+                    }
+                    self.checkers.acknowledged.note(&transaction);
+                }
+                // A quorum has it.
+                Some(Err(Error::ReplicasBehind { .. })) => self.checkers.acknowledged.note(&transaction),
                 Some(Err(Error::NotLeader { .. })) => self.checkers.order.refused(transaction.id),
                 Some(Err(_)) => {}
             }
+        }
+    }
+
+    /// All members of a leader have a commit on disk, but those that lost theirs since.
+    fn check_all_have(&self, leader: usize, csn: Csn) {
+        let term = self.machines[leader].replica.node().term();
+        let set = self.members.of_terms.get(&term).map(|(_, set)| set);
+        for (at, machine) in self.machines.iter().enumerate() {
+            let has_set = set.is_some_and(|set| set.contains(&(at as u32 + 1)));
+            let durable = machine.replica.node().log().watermarks().durable_csn;
+            assert!(
+                !has_set || machine.lost.is_some() || durable >= csn,
+                "seed {}: commit {csn} was acknowledged as one that all have, and node {} has those up to {durable}",
+                self.seed,
+                at + 1
+            );
         }
     }
 
@@ -272,6 +311,15 @@ struct Writes {
     is_long: bool,
 }
 
+/// Some transactions wait for less than a quorum, or for more.
+fn acks_of(id: u64) -> Acks {
+    match id % 16 {
+        3 | 10 => Acks::All,
+        5 => Acks::Local,
+        _ => Acks::Quorum,
+    }
+}
+
 type Transacted = ((u64, Value), Vec<(u64, Value)>, Ticket);
 
 /// The tables that come and go, by name.
@@ -284,6 +332,7 @@ fn others_of(db: &Database) -> Vec<String> {
 fn transact(db: &Database, writes: &Writes, other: &Option<Other>) -> Result<Transacted, Error> {
     let table = db.open_table(TABLE)?;
     let mut txn = db.begin();
+    txn.set_acks(acks_of(writes.id));
     // It happens before what it has read expires, also if its own values take long to be written.
     let found = txn.get_for_update(&table, key(writes.keys.0))?.and_then(|value| id_of(&value));
     let mut written = Vec::new();

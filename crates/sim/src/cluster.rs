@@ -32,6 +32,12 @@ pub enum Canary {
     ReadsWithoutBarrier,
     /// A node with an older copy of its directory says that it was started often since.
     TrustsOldDirectories,
+    /// What a follower applies is not on its disk yet: that ignores syncs, and the follower acknowledges nothing meanwhile.
+    AppliesBeforeTheSync,
+    /// A leader counts an entry of an older term as agreed as soon as a follower has it, and tells that.
+    CountsOlderTerms,
+    /// A leader takes a node for one that has all as soon as it sends to it.
+    CountsAllEarly,
     /// Nodes go to the next members before they have heard that the ones they have are in force.
     ChangesMembersEarly,
 }
@@ -59,6 +65,10 @@ pub struct Summary {
     pub replaced: usize,
     /// Nodes that were away for too long, and filled from copies.
     pub filled: usize,
+    /// How often members came into force that a rival operator wanted.
+    pub rival_sets: usize,
+    /// How often two operators left no set of members enough nodes, and the cluster was made anew.
+    pub rebuilt: usize,
     /// A checksum over all that happened.
     pub trace: u64,
 }
@@ -74,6 +84,8 @@ pub(crate) struct Cluster {
     pub next_id: u64,
     /// Whether nodes keep little log for others, and clients write much.
     pub is_log_short: bool,
+    /// Whether leaders change often, and send one entry at a time.
+    is_stormy: bool,
     /// All that got a number, by their ids.
     pub transactions: BTreeMap<u64, Transaction>,
     /// The transactions that drop tables, by the names of these.
@@ -95,15 +107,18 @@ pub(crate) struct Cluster {
 /// If a rule is broken.
 pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
     let is_log_short = seed % 4 == 1;
+    let is_stormy = seed % 8 == 3 || canary == Canary::CountsOlderTerms;
+    let has_rival = seed % 8 == 5 && canary == Canary::None;
     let keeps = if is_log_short { 1 << 20 } else { 64 << 20 };
     let mut cluster = Cluster {
         seed,
         random: Random::new(seed),
         canary,
-        machines: (1..=nodes).map(|number| Machine::new(number, nodes, seed, keeps)).collect(),
+        machines: (1..=nodes).map(|number| Machine::new(number, nodes, seed, keeps, is_stormy)).collect(),
         network: Network::default(),
-        members: Members::new(nodes),
+        members: Members::new(nodes, has_rival),
         is_log_short,
+        is_stormy,
         term: 0,
         next_id: 1,
         transactions: BTreeMap::new(),
@@ -121,10 +136,21 @@ pub fn run(seed: u64, nodes: u32, canary: Canary, steps: u32) -> Summary {
     let Checkers { acknowledged, order, leaders, reads, .. } = &cluster.checkers;
     acknowledged.check(seed, order);
     check_equal(seed, cluster.kept().into_iter().map(|at| &cluster.machines[at]), order);
-    let Members { replaced, filled, .. } = cluster.members;
+    let Members { replaced, filled, rival_sets, rebuilt, .. } = cluster.members;
     let (acknowledged, leaders, reads) = (acknowledged.count(), leaders.count(), reads.count());
     let Cluster { restarts, checkpoints, trace, .. } = cluster;
-    Summary { acknowledged, leaders, reads, restarts, checkpoints, replaced, filled, trace }
+    Summary {
+        acknowledged,
+        leaders,
+        reads,
+        restarts,
+        checkpoints,
+        replaced,
+        filled,
+        rival_sets,
+        rebuilt,
+        trace,
+    }
 }
 
 impl Cluster {
@@ -169,6 +195,12 @@ impl Cluster {
     pub fn restart(&mut self, at: usize, kind: CrashKind) {
         // What was acknowledged on the way is.
         self.acknowledge(at);
+        // What a disk has that ignores syncs is for the next power cut.
+        let ignored_syncs = self.machines[at].ignores_syncs;
+        let kind = if ignored_syncs { CrashKind::PowerCut } else { kind };
+        if ignored_syncs {
+            self.network.drop_from(at);
+        }
         let (again, seed) = (self.random.one_in(4).then(|| 1 + self.random.below(60)), self.restarts_with(1));
         self.machines[at].restart(kind, seed, again);
         self.check(at);
@@ -226,6 +258,9 @@ impl Cluster {
         if self.depth == 0 && !has_leader && self.random.one_in(12) {
             return self.change_leader();
         }
+        if self.depth == 0 && self.is_stormy && self.random.one_in(8) {
+            return self.change_leader();
+        }
         match self.random.below(80) {
             0..8 => self.commit(),
             8..14 => self.flush(),
@@ -247,7 +282,8 @@ impl Cluster {
             }
             66 if self.random.one_in(3) => self.copy_directory(),
             67 => self.restore_directory(),
-            68 if self.depth == 0 => self.change_members(),
+            74 if self.canary == Canary::AppliesBeforeTheSync => self.ignore_syncs(),
+            68 if self.depth == 0 && self.canary != Canary::CountsOlderTerms => self.change_members(),
             69 if self.depth == 0 => self.refill(),
             _ => {
                 let at = self.any();
@@ -286,7 +322,9 @@ impl Cluster {
         let leader = Arc::clone(&self.machines[at].replica);
         let mut to = Vec::new();
         for other in (0..self.machines.len()).filter(|other| *other != at) {
-            if self.random.one_in(3) || !self.network.is_up(at, other) || self.machines[other].is_stopped {
+            let Machine { is_stopped, ignores_syncs, .. } = self.machines[other];
+            let is_away = is_stopped || ignores_syncs || !self.network.is_up(at, other);
+            if self.random.one_in(3) || is_away {
                 continue;
             }
             to.push(Arc::clone(&self.machines[other].replica));
@@ -373,6 +411,16 @@ impl Cluster {
         }
     }
 
+    /// The disk of a follower ignores syncs from now on, until it crashes.
+    fn ignore_syncs(&mut self) {
+        let at = self.any();
+        let machine = &mut self.machines[at];
+        if machine.replica.node().leads().is_none() && machine.lost.is_none() {
+            machine.ignores_syncs = true;
+            machine.env.faults().ignore_syncs(true);
+        }
+    }
+
     /// What a node has for agreed is what all others have.
     pub fn check(&mut self, at: usize) {
         let machine = &self.machines[at];
@@ -386,6 +434,11 @@ impl Cluster {
         assert!(
             positions.applied <= log.reserved_csn(),
             "seed {seed}: node {node} applied what it does not have"
+        );
+        let (last, applied) = (log.reserved_csn(), machine.applied);
+        assert!(
+            machine.lost.is_some() || last >= applied,
+            "seed {seed}: node {node} has lost what it had applied: it has commits up to {last}, and had {applied}"
         );
         if agreed > checked {
             // The first ones may have been freed.
@@ -403,14 +456,15 @@ impl Cluster {
                 let sets = self.members.of_leaders(entry.id.term, leads);
                 if self.checkers.agreed.check(seed, node, &entry, (&self.machines, sets)) {
                     self.checkers.order.agreed(seed, &entry, &self.transactions, &self.dropped_by);
-                    if let Some(version) = self.members.of_terms.get(&entry.id.term) {
-                        self.members.in_force = self.members.in_force.max(*version);
+                    if let Some((version, set)) = self.members.of_terms.get(&entry.id.term).cloned() {
+                        self.in_force(version, &set);
                     }
                 }
                 checked = entry.id.index;
             }
         }
         self.machines[at].checked = agreed;
+        self.machines[at].applied = applied.max(positions.applied.min(positions.entries.agreed.csn));
         self.trace(agreed);
         self.acknowledge(at);
     }

@@ -20,7 +20,12 @@ impl Cluster {
             assert!(round < 40, "seed {}: it does not end", self.seed);
             self.change_members();
             self.refill();
-            let Some(leader) = self.elect() else { continue };
+            let Some(leader) = self.elect() else {
+                if round > 10 && self.members.has_rival && self.members.rebuilt == 0 {
+                    self.rebuild();
+                }
+                continue;
+            };
             self.replicate(leader);
             if self.have_all(&self.kept(), leader) && self.members.are_settled() {
                 return;
@@ -69,7 +74,7 @@ impl Cluster {
             Err(NodeError::NoMajorityBefore { .. }) => return None,
             Err(error) => panic!("seed {}: {error}", self.seed),
         }
-        self.members.of_terms.insert(term + 1, cluster.version);
+        self.members.of_terms.insert(term + 1, (cluster.version, cluster.members.clone()));
         self.machines[leader].is_behind = false;
         replica.flush().expect("nothing fails any more");
         self.check(leader);
@@ -79,7 +84,7 @@ impl Cluster {
     /// Sends all that a leader has to all others, but to those that have to be filled first.
     fn replicate(&mut self, leader: usize) {
         let term = self.machines[leader].replica.node().term();
-        let set = &self.members.sets[self.members.of_terms[&term] as usize];
+        let (_, set) = &self.members.of_terms[&term];
         let mut followers = self.running();
         followers.retain(|at| *at != leader && set.contains(&(*at as u32 + 1)));
         for round in 0.. {

@@ -84,6 +84,10 @@ pub(crate) struct Machine {
     pub is_stopped: bool,
     /// A leader has said that its log does not reach back to what this one lacks.
     pub is_behind: bool,
+    /// The newest agreed commit that it has applied, in any life.
+    pub applied: Csn,
+    /// Its disk ignores syncs: until that is over it tells others nothing.
+    pub ignores_syncs: bool,
     /// The newest commit that it has acknowledged alone, as a leader: its readers see all up to that.
     pub shows_unagreed: Csn,
     /// Where its database is.
@@ -108,9 +112,14 @@ pub(crate) struct Had {
 }
 
 /// Each as another node may have them.
-fn options_of(number: u32, keeps: u64) -> ReplicaOptions {
-    let append_bytes_max = if number == 1 { 20_000 } else { 1 << 20 };
-    ReplicaOptions { append_bytes_max, ..options(evicts(number), keeps).into() }
+fn options_of(number: u32, keeps: u64, is_stormy: bool) -> ReplicaOptions {
+    let append_bytes_max = match number {
+        _ if is_stormy => 1,
+        1 => 20_000,
+        _ => 1 << 20,
+    };
+    let quorum_wait = Duration::from_millis(30);
+    ReplicaOptions { append_bytes_max, quorum_wait, ..options(evicts(number), keeps).into() }
 }
 
 /// `keeps`: so many bytes of log are kept for nodes that were away.
@@ -131,13 +140,13 @@ fn shared(env: &Arc<SimEnv>) -> Arc<dyn Env> {
 
 impl Machine {
     /// A machine whose database has a table: history from before the cluster.
-    pub fn new(number: u32, nodes: u32, seed: u64, keeps: u64) -> Machine {
+    pub fn new(number: u32, nodes: u32, seed: u64, keeps: u64, is_stormy: bool) -> Machine {
         let env = SimEnv::new(seed * 31 + u64::from(number));
         let db = Database::open_with(shared(&env), PATH, options(false, keeps), |_| {}).expect("a new disk");
         db.create_table(TABLE).expect("a new database");
         db.close().expect("nothing fails");
         let cluster = Cluster::new(ClusterId(seed.into()), (1..=nodes).collect::<Vec<_>>());
-        let options = options_of(number, keeps);
+        let options = options_of(number, keeps, is_stormy);
         let replica = Replica::create(shared(&env), PATH, options.clone(), &cluster, number);
         Machine::with(env, replica.expect("a new node"), PATH.into(), options)
     }
@@ -156,6 +165,8 @@ impl Machine {
             lost: None,
             is_stopped: false,
             is_behind: false,
+            applied: Csn::ZERO,
+            ignores_syncs: false,
             shows_unagreed: Csn::ZERO,
             path,
             options,
@@ -190,8 +201,9 @@ impl Machine {
         env.faults().crash_at(u64::MAX);
         let opened = opened.unwrap_or_else(|error| panic!("node {number} does not open: {error}"));
         let (path, options) = (self.path.clone(), self.options.clone());
-        let (lost, is_behind, is_slow) = (self.lost.clone(), self.is_behind, self.is_slow);
-        *self = Machine { lost, is_behind, ..Machine::with(env, opened, path, options) };
+        let (lost, is_behind, is_slow, applied) =
+            (self.lost.clone(), self.is_behind, self.is_slow, self.applied);
+        *self = Machine { lost, is_behind, applied, ..Machine::with(env, opened, path, options) };
         self.slow_down(is_slow);
     }
 
@@ -243,7 +255,7 @@ impl Machine {
         let env = self.copied(&path, u64::from(number));
         env.faults().crash_at(crash.map_or(u64::MAX, |nth| env.faults().op_count() + nth));
         let keeps = self.options.database.checkpoint_log_bytes;
-        let options = options_of(number, keeps);
+        let options = options_of(number, keeps, self.options.append_bytes_max == 1);
         let joined = Replica::join(shared(&env), &path, options.clone(), cluster, number);
         if env.faults().has_crashed() {
             return None;
@@ -281,7 +293,8 @@ impl Machine {
                 self.env.faults().crash_at(u64::MAX);
                 let refilled =
                     refilled.unwrap_or_else(|error| panic!("node {number} is not filled: {error}"));
-                *self = Machine::with(Arc::clone(&self.env), refilled, copy, self.options.clone());
+                let machine = Machine::with(Arc::clone(&self.env), refilled, copy, self.options.clone());
+                *self = Machine { applied: self.applied, ..machine };
                 true
             }
         }
@@ -307,8 +320,8 @@ impl Machine {
             Err(error) => panic!("node {number} does not open: {error}"),
         };
         let is_filled = path != self.path;
-        let is_behind = self.is_behind && !is_filled;
-        *self = Machine { is_behind, ..Machine::with(env, replica, path, options) };
+        let (is_behind, applied) = (self.is_behind && !is_filled, self.applied);
+        *self = Machine { is_behind, applied, ..Machine::with(env, replica, path, options) };
         is_filled
     }
 

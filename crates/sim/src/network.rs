@@ -4,6 +4,7 @@ use crate::cluster::{Canary, Cluster};
 use fulgurite_env::sim::CrashKind;
 use fulgurite_log::LogError;
 use fulgurite_replication::{Append, Appended, Life, Message, NodeError};
+use fulgurite_types::{Csn, EntryId};
 use parking_lot::Mutex;
 use std::mem::take;
 use std::sync::Arc;
@@ -51,6 +52,11 @@ impl Network {
     pub fn post(&self, messages: Vec<Message>) {
         self.messages.0.lock().extend(messages);
     }
+
+    /// Loses what a machine has sent.
+    pub fn drop_from(&self, machine: usize) {
+        self.messages.0.lock().retain(|message| message.from() as usize != machine + 1);
+    }
 }
 
 impl Cluster {
@@ -63,6 +69,9 @@ impl Cluster {
     }
 
     pub fn send_to(&mut self, from: usize, to: usize) {
+        if self.canary == Canary::CountsAllEarly {
+            self.machines[from].replica.database().note_other(to as u32 + 1, Csn::MAX);
+        }
         match self.machines[from].replica.send(to as u32 + 1, &*self.network.messages) {
             Ok(_) => {}
             Err(NodeError::Log(LogError::TooOld { .. })) => self.machines[to].is_behind = true,
@@ -94,7 +103,8 @@ impl Cluster {
         if is_late && !is_doubled && !self.random.one_in(4) {
             return self.network.post(vec![message]);
         }
-        if self.random.one_in(8) || !self.network.is_up(from, to) || self.machines[to].is_stopped {
+        let is_lost = self.random.one_in(8) || self.machines[from].ignores_syncs;
+        if is_lost || !self.network.is_up(from, to) || self.machines[to].is_stopped {
             return;
         }
         self.receive(message);
@@ -109,7 +119,9 @@ impl Cluster {
             }
         } else if let Message::Appended(appended) = &message {
             self.trace(appended.matched.index);
-            self.machines[message.from() as usize - 1].is_behind = false;
+            let from = message.from() as usize - 1;
+            self.machines[from].is_behind = false;
+            self.count_older_term(from, to, appended.matched);
         }
         let messages = Arc::clone(&self.network.messages);
         if let Some(taken) = self.on(to, |replica| replica.receive(&message, &*messages)) {
@@ -131,6 +143,19 @@ impl Cluster {
             log.raise_agreed(durable).expect("it is replicated");
         }
         self.check(to);
+    }
+
+    /// A follower has an entry of a leader with an older term: in a cluster of three these two are a majority.
+    fn count_older_term(&self, follower: usize, leader: usize, matched: EntryId) {
+        let (follower, leader) = (&self.machines[follower].replica, &self.machines[leader].replica);
+        let has_entry = || {
+            leader.node().log().pending_entry(matched.index) == Some(matched)
+                && leader.positions().entries.durable.index >= matched.index
+        };
+        let is_older = leader.node().leads().is_some_and(|term| term > matched.term);
+        if self.canary == Canary::CountsOlderTerms && is_older && has_entry() {
+            follower.node().log().raise_agreed(matched).expect("it is replicated");
+        }
     }
 
     fn acknowledge_early(&self, to: usize, append: &Append) {

@@ -1,6 +1,7 @@
 //! Operators: they fence nodes, and appoint leaders.
 
 use crate::cluster::{Canary, Cluster};
+use crate::machine::Machine;
 use fulgurite_env::sim::CrashKind;
 use fulgurite_replication::{Fenced, NodeError, TERM_FILE_NAME, TermError};
 
@@ -9,8 +10,7 @@ impl Cluster {
     fn fence_some(&mut self, term: u64, nominee: Option<u32>) -> Vec<Fenced> {
         let mut fenced: Vec<Fenced> = Vec::new();
         for at in 0..self.machines.len() {
-            let is_away = self.machines[at].is_stopped || !self.network.reaches(at);
-            if is_away || self.random.one_in(5) {
+            if self.is_away(at) || self.random.one_in(5) {
                 continue;
             }
             let path = self.machines[at].path.join(TERM_FILE_NAME);
@@ -91,16 +91,23 @@ impl Cluster {
         }
     }
 
+    /// Whether no operator reaches a node.
+    pub fn is_away(&self, at: usize) -> bool {
+        let Machine { is_stopped, ignores_syncs, .. } = self.machines[at];
+        is_stopped || ignores_syncs || !self.network.reaches(at)
+    }
+
     fn appoint(&mut self, term: u64, nominee: u32, fenced: &[Fenced]) {
         let at = nominee as usize - 1;
-        if self.machines[at].is_stopped || !self.network.reaches(at) {
+        if self.is_away(at) {
             return;
         }
         match self.on(at, |replica| replica.appoint(term, fenced)) {
             None => {}
             Some(Ok(())) => {
                 self.checkers.leaders.appointed(self.seed, term, nominee);
-                self.members.of_terms.insert(term, self.machines[at].version());
+                let cluster = self.machines[at].replica.node().cluster();
+                self.members.of_terms.insert(term, (cluster.version, cluster.members.clone()));
                 self.machines[at].is_behind = false;
             }
             Some(Err(NodeError::NoMajority { fenced: count, members, .. })) => assert!(2 * count <= members),

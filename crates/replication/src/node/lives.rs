@@ -3,7 +3,7 @@
 use super::{Node, State};
 use crate::error::NodeError;
 use crate::identity::{Cluster, Life, Lived};
-use crate::message::{Envelope, Fenced};
+use crate::message::{Append, Envelope, Fenced};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -90,6 +90,18 @@ impl Node {
             Some(known) => self.check_own_life(state, known, from.node),
             None => Ok(()),
         }
+    }
+
+    /// A leader that this node does not know says that its members are in force: it was added while this one was away, or had others. That an entry of
+    /// its own was agreed with them stays true, whichever of its lives says so.
+    pub(super) fn hear_of_members(&self, state: &mut State, message: &Append) -> Result<(), NodeError> {
+        let from = message.envelope.from.node;
+        let is_for_this = message.envelope.to == self.number && from != self.number;
+        let is_unknown = !state.terms.has_member(from) && message.cluster.members.contains(&from);
+        if is_for_this && is_unknown && message.says_in_force() {
+            state.terms.note_in_force(&message.cluster)?;
+        }
+        Ok(())
     }
 
     /// Remembers the life of a node from which a message came, and those from which that node has heard (INV-REP-9).
