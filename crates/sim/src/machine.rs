@@ -243,9 +243,7 @@ impl Machine {
     fn copied(&self, to: &Path, seed: u64) -> Arc<SimEnv> {
         let env = self.env.crash(CrashKind::Kill, seed);
         env.move_dir_raw(&self.path, to).expect("it is there, and the other one is not");
-        for (path, _) in env.list_raw().into_iter().filter(|(path, _)| !path.starts_with(to)) {
-            env.remove_raw(&path).expect("it is there");
-        }
+        env.keep_below_raw(to);
         env
     }
 

@@ -182,7 +182,12 @@ impl Cluster {
 
     /// A new machine gets a copy of another one's disk.
     fn join(&mut self, number: u32, set: Vec<u32>) {
-        if self.machines.len() as u32 + 1 != number {
+        let next = self.machines.len() as u32 + 1;
+        if next < number {
+            // The one that the other operator wanted was never made.
+            let others = set.iter().copied().filter(|other| *other != number).chain([next]);
+            self.join(next, others.collect());
+            self.machines.last_mut().filter(|last| last.replica.number() == next).map(Machine::stop);
             return;
         }
         let kept = self.kept();

@@ -116,6 +116,14 @@ impl Names {
         }
     }
 
+    /// Only what is in a directory is left, in the cache, on the medium, and pending.
+    pub(super) fn keep_below(&mut self, dir: &Path) {
+        for names in [&mut self.cache, &mut self.durable] {
+            names.retain(|name, _| name.starts_with(dir) || dir.starts_with(name));
+        }
+        self.pending.retain(|pending| pending.change.names().all(|name| name.starts_with(dir)));
+    }
+
     /// Applies a complete change to the cached names; it stays pending for the medium.
     pub(super) fn change(&mut self, change: Change, seq: Seq) {
         change.apply(&mut self.cache);

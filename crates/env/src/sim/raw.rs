@@ -36,6 +36,14 @@ impl SimEnv {
         Ok(())
     }
 
+    /// Removes everything outside of a directory, also what only a power cut would bring back: the disk is as one to which the directory was
+    /// copied. Nothing outside is open.
+    pub fn keep_below_raw(&self, dir: &Path) {
+        let mut state = self.shared.state.lock();
+        state.medium.names.keep_below(&clean(dir));
+        state.medium.collect();
+    }
+
     /// Moves a directory with everything in it, as `mv` in another process does: open handles into it stay valid.
     /// Earlier writes are as durable as before.
     pub fn move_dir_raw(&self, from: &Path, to: &Path) -> io::Result<()> {

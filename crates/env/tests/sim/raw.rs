@@ -50,3 +50,18 @@ fn the_durable_state_can_be_looked_at() {
     assert_eq!(stamps(&sim), [2, 2]);
     assert_eq!(sim.read_durable(log()).expect("read"), [1; SECTOR]);
 }
+
+#[test]
+fn of_a_copied_directory_nothing_comes_back_outside() {
+    let sim = SimEnv::new(1);
+    let (kept, gone) = (Path::new("/kept/file"), Path::new("/gone/file"));
+    sim.write_raw(kept, &[1; 10]).expect("write");
+    sim.write_raw(gone, &[1; 10]).expect("write");
+    // Unlinked, and not synced: a power cut may bring it back.
+    sim.disk().open_dir(Path::new("/gone")).expect("open").remove("file").expect("unlink");
+    let comes_back = |sim: &SimEnv| (0..50).any(|seed| sim.crash(PowerCut, seed).read_raw(gone).is_ok());
+    assert!(comes_back(&sim));
+    sim.keep_below_raw(Path::new("/kept"));
+    assert!(!comes_back(&sim) && sim.list_raw() == [(kept.to_path_buf(), 10)]);
+    assert_eq!(sim.crash(PowerCut, 1).list_raw(), [(kept.to_path_buf(), 10)]);
+}
