@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fulgurite_index::IndexMemory;
 
-/// Bytes that an owner takes of the budget. One thread at a time sets them: the owner's lock is held.
+/// Bytes that an owner takes of the budget. One thread at a time sets them: the owner's lock is held. Several owners change them together.
 pub(crate) struct MemoryCharge {
     bytes: AtomicUsize,
     index: Arc<IndexMemory>,

@@ -550,6 +550,9 @@ impl Transaction {
     ///   transactions continue.
     /// - [`Error::Poisoned`]: the log failed earlier. Open the database again.
     /// - [`Error::Closed`]: the database was closed, before the commit or while it was on its way to the disk.
+    /// - [`Error::NotLeader`], [`Error::NoQuorum`], in a cluster: run it on the leader, or once a quorum is there.
+    ///
+    /// After [`Error::ReplicasBehind`], in a cluster, it happened and stays, but not all replicas have it ([`Acks::All`]).
     ///
     /// After this one the transaction happened as a whole or not at all:
     /// - [`Error::OutcomeUnknown`]: the log failed while the commit was on its way. This process may or may not show
@@ -579,7 +582,7 @@ impl Transaction {
 
     /// Commits without waiting for durability. The returned ticket completes when the commit has the durability that
     /// [`Transaction::durability`] demands; at [`Durability::Async`] and [`Durability::None`] it is complete from the
-    /// start, unless the transaction read synchronous commits that are not durable yet. Transactions of this process
+    /// start, unless the transaction read synchronous commits that are not durable yet, or waits for all replicas. Transactions of this process
     /// that begin afterwards see the commit, on every thread.
     ///
     /// The caller syncs nothing for its commit: the thread that writes the commit to the log also syncs the large

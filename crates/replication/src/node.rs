@@ -224,6 +224,16 @@ impl Node {
     /// [`NodeError::PastLife`], [`NodeError::NoMajority`], [`NodeError::NoMajorityBefore`], [`NodeError::Behind`] if the others do not allow it: fence more, or another nominee.
     /// [`NodeError::OldDirectory`], [`NodeError::Term`], [`NodeError::Log`].
     pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
+        self.appoint_after(term, fenced, |_| {})
+    }
+
+    /// The same. `prepare` runs right before it leads, with the members with which it does.
+    pub(crate) fn appoint_after(
+        &self,
+        term: u64,
+        fenced: &[Fenced],
+        prepare: impl FnOnce(&Cluster),
+    ) -> Result<(), NodeError> {
         let mut state = self.state.lock();
         self.check_usable(&state)?;
         let noted = state.terms.term();
@@ -261,6 +271,7 @@ impl Node {
         }
         state.terms.note_settled(&cluster)?;
         state.nominee_in = None;
+        prepare(&cluster);
         self.log.lead(term)?;
         let matched =
             set.into_iter().filter(|member| *member != self.number).map(|member| (member, 0)).collect();
@@ -421,22 +432,27 @@ impl Node {
     /// [`NodeError::OtherCluster`], [`NodeError::Misdirected`], [`NodeError::PastLife`]: it does not count. [`NodeError::OldDirectory`], [`NodeError::Term`],
     /// [`NodeError::Log`].
     pub fn acknowledged(&self, appended: &Appended) -> Result<bool, NodeError> {
+        Ok(self.count(appended)?.unwrap_or(false))
+    }
+
+    /// The same; `None` if it does not count.
+    pub(crate) fn count(&self, appended: &Appended) -> Result<Option<bool>, NodeError> {
         let mut state = self.state.lock();
         if state.is_retired || state.leading.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         self.check_envelope(&mut state, &appended.envelope)?;
         if let Err(error) = self.remember(&mut state, &appended.envelope, &[]) {
             return Err(self.stop_leading(&mut state, error));
         }
         let Some(leading) = state.leading.as_mut().filter(|leading| leading.term == appended.term) else {
-            return Ok(false);
+            return Ok(None);
         };
-        let Some(matched) = leading.matched.get_mut(&appended.envelope.from.node) else { return Ok(false) };
+        let Some(matched) = leading.matched.get_mut(&appended.envelope.from.node) else { return Ok(None) };
         *matched = (*matched).max(appended.matched.index);
         let held = leading.held.entry(appended.envelope.from.node).or_default();
         *held = (*held).max(appended.round);
-        self.agree(state)
+        self.agree(state).map(Some)
     }
 
     /// A follower rejected what this node sends, as a leader: up to which index it has this node's log for certain. `None` if this node does not lead in that term.

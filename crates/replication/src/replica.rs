@@ -42,7 +42,8 @@ pub struct ReplicaOptions {
     pub database: Options,
     /// So many bytes of commits may wait for a quorum, and at most a sixteenth of the memory budget. Default 16 MiB.
     pub unagreed_bytes_max: u64,
-    /// How long a commit waits beyond that, before it fails with [`fulgurite::Error::NoQuorum`]. Default 5 s.
+    /// How long a commit waits beyond that, before it fails with [`fulgurite::Error::NoQuorum`]; and how long one that asks for all replicas waits for these once
+    /// a quorum has it, before [`fulgurite::Error::ReplicasBehind`]. Default 5 s.
     pub quorum_wait: Duration,
     /// About how many bytes of entries and chunks a message has. Default 1 MiB.
     pub append_bytes_max: usize,
@@ -288,12 +289,13 @@ impl Replica {
     /// Those of [`Node::appoint`].
     pub fn appoint(&self, term: u64, fenced: &[Fenced]) -> Result<(), NodeError> {
         let open = self.open_now();
-        open.node.appoint(term, fenced)?;
+        open.node.appoint_after(term, fenced, |cluster| {
+            // Before a commit can ask whether all have it.
+            let members = cluster.members.iter().copied();
+            let others: Vec<u32> = members.filter(|member| *member != self.number).collect();
+            open.database.set_others(&others);
+        })?;
         open.sent.lock().clear();
-        let cluster = open.node.cluster();
-        let members = cluster.members.iter().copied();
-        let others: Vec<u32> = members.filter(|member| *member != self.number).collect();
-        open.database.set_others(&others);
         open.database.note_leader(self.number);
         Ok(())
     }
@@ -312,10 +314,8 @@ impl Replica {
     /// Those of [`Node::acknowledged`].
     pub fn acknowledged(&self, appended: &Appended) -> Result<bool, NodeError> {
         let open = self.open_now();
-        let rose = open.node.acknowledged(appended)?;
-        if open.node.leads() == Some(appended.term) {
-            open.database.note_other(appended.envelope.from.node, appended.csn);
-        }
+        let Some(rose) = open.node.count(appended)? else { return Ok(false) };
+        open.database.note_other(appended.envelope.from.node, appended.csn);
         Ok(rose)
     }
 

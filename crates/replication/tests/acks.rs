@@ -3,6 +3,7 @@
 mod trio;
 
 use fulgurite::{Acks, Csn, Error, Options, Ticket};
+use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_replication::{Replica, ReplicaOptions};
 use std::sync::Arc;
@@ -129,6 +130,43 @@ fn a_ticket_at_all_says_when_replicas_are_behind_for_too_long() {
     trio.appoint(1, &[1, 2]);
     trio.replicate(1, &[2, 3]);
     assert_eq!(get(&trio.db(3), "k").as_deref(), Some("last"), "they are commits");
+}
+
+/// Nothing else runs that could end the ticket: the thread that waits finds the failure.
+#[test]
+fn a_ticket_at_local_whose_flush_fails_has_an_unknown_outcome() {
+    let trio = led();
+    let ticket = commit(&trio, "v", Acks::Local);
+    trio.envs[0].faults().fail_all_writes(true);
+    let error = ticket.wait().unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { csn, .. } if csn == ticket.csn()), "{error}");
+}
+
+/// A quorum has it, so it happened, whatever becomes of the leader.
+#[test]
+fn what_a_quorum_has_is_no_failure_of_a_leader_that_fails_before_all_have_it() {
+    let trio = led();
+    let tickets = [commit(&trio, "v", Acks::All), commit(&trio, "w", Acks::All)];
+    trio.replicate(1, &[2]);
+    let late = commit(&trio, "late", Acks::All);
+    trio.envs[0].faults().fail_all_writes(true);
+    trio.replica(1).flush().unwrap_err();
+    // By its clock no time has passed.
+    assert!(is_behind(&tickets[0].wait(), tickets[0].csn()));
+    while trio.db(1).maintain().is_ok_and(|worked| worked) {}
+    assert!(is_behind(&tickets[1].try_wait().unwrap(), tickets[1].csn()));
+    assert!(matches!(late.wait(), Err(Error::OutcomeUnknown { .. })));
+}
+
+#[test]
+fn a_deposed_leader_hears_no_other_node() {
+    let mut trio = led();
+    let ticket = commit(&trio, "v", Acks::All);
+    trio.replicate(1, &[2]);
+    trio.appoint(2, &[1, 2]);
+    let began = trio.envs[0].clock().monotonic_ns();
+    assert!(is_behind(&ticket.wait(), ticket.csn()));
+    assert!(trio.envs[0].clock().monotonic_ns() - began < 1_000_000_000, "it waited in vain");
 }
 
 /// Nobody calls anything: the threads of the database end the ticket in time.

@@ -365,7 +365,7 @@ impl<L: CommitLog> Pipeline<L> {
         Error::OutcomeUnknown { csn, source, at_risk: self.at_risk() }
     }
 
-    fn unknown(&self, csn: Csn, error: LogError) -> Error {
+    pub(super) fn unknown(&self, csn: Csn, error: LogError) -> Error {
         match error {
             LogError::Poisoned(_) | LogError::NotAgreed => {
                 self.fail_tickets(&error.to_string());

@@ -93,17 +93,29 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Returns when all nodes have a commit that a quorum has.
+    ///
+    /// # Errors
+    /// [`Error::ReplicasBehind`]: not in its time, or no other node will be heard of any more.
     pub(super) fn wait_everywhere(&self, csn: Csn) -> Result<()> {
+        let (have, want) = self.await_others(csn, || false);
+        if have == want { Ok(()) } else { Err(Error::ReplicasBehind { csn, have, want }) }
+    }
+
+    /// Waits for that, until `is_over` at most. Returns how many nodes have the commit, and how many there are.
+    fn await_others(&self, csn: Csn, is_over: impl Fn() -> bool) -> (usize, usize) {
         let begin_ns = self.stopwatch().now_ns();
         loop {
             let (have, want) = self.others.have(csn);
-            if have == want {
-                return Ok(());
-            }
-            self.check_log()?;
             let waited_ns = self.stopwatch().now_ns().saturating_sub(begin_ns);
-            if Duration::from_nanos(waited_ns) >= self.following.quorum_wait {
-                return Err(Error::ReplicasBehind { csn, have, want });
+            let hears_no_other = self.others.has_ended.load(Ordering::SeqCst)
+                || self.log.poisoned().is_some()
+                || self.log.refused_after().is_some();
+            if have == want
+                || hears_no_other
+                || is_over()
+                || Duration::from_nanos(waited_ns) >= self.following.quorum_wait
+            {
+                return (have, want);
             }
             self.stopwatch().sleep(ALL_LOOK);
         }
@@ -147,7 +159,8 @@ impl<L: CommitLog> Pipeline<L> {
     pub(super) fn await_everywhere(&self, tickets: Vec<Arc<TicketState>>) {
         let Some(last) = tickets.iter().map(|ticket| ticket.csn()).max() else { return };
         let limit = self.following.quorum_wait;
-        let until_ns = self.stopwatch.now_ns() + u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX / 2);
+        let until_ns =
+            self.stopwatch.now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         for ticket in tickets {
             self.others.everywhere.add_until(ticket.csn(), ticket);
         }
@@ -167,8 +180,9 @@ impl<L: CommitLog> Pipeline<L> {
         have_all.complete.iter().for_each(|ticket| self.complete(ticket, now_ns));
         let mut over = Csn::ZERO;
         let next_ns = {
-            let mut deadlines = deadlines.lock();
-            while let Some((_, csn)) = deadlines.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
+            let (mut deadlines, had) = (deadlines.lock(), self.others.everywhere_csn());
+            let is_past = |(until_ns, csn): &mut (u64, Csn)| *until_ns <= now_ns || *csn <= had;
+            while let Some((_, csn)) = deadlines.pop_front_if(is_past) {
                 over = over.max(csn);
             }
             deadlines.front().map(|(until_ns, _)| *until_ns)
@@ -177,30 +191,41 @@ impl<L: CommitLog> Pipeline<L> {
             over = Csn::MAX;
         }
         for ticket in everywhere.take(|| over).complete {
-            ticket.fall_behind(self.others.have(ticket.csn()));
+            self.end_everywhere(&ticket, self.others.have(ticket.csn()));
         }
         if let Some(next_ns) = next_ns.filter(|_| !everywhere.is_empty()) {
-            self.log.request_completion_within(Duration::from_nanos(next_ns.saturating_sub(now_ns)));
+            // Callbacks may have taken long.
+            let left_ns = next_ns.saturating_sub(self.stopwatch.now_ns());
+            self.log.request_completion_within(Duration::from_nanos(left_ns));
         }
     }
 
     /// Waits for what a ticket waits for, and completes it.
     pub(super) fn finish_ticket(&self, ticket: &TicketState) {
-        let csn = ticket.csn();
-        let is_here = ticket.acks() != Acks::Local || self.log.wait_durable_here(csn).is_ok();
-        if !is_here || self.wait(ticket.due()).is_err() {
+        let (csn, acks) = (ticket.csn(), ticket.acks());
+        let is_here = match acks {
+            Acks::Local => self.log.wait_durable_here(csn).map_err(|error| self.unknown(csn, error)),
+            Acks::Quorum | Acks::All => Ok(()),
+        };
+        if is_here.and_then(|()| self.wait(ticket.due())).is_err() {
             if self.is_refused(csn.max(ticket.due())) {
                 ticket.refuse();
             }
             return;
         }
-        match ticket.acks() {
-            Acks::All => match self.wait_everywhere(csn) {
-                Ok(()) => self.complete(ticket, self.stopwatch.now_ns()),
-                Err(Error::ReplicasBehind { have, want, .. }) => ticket.fall_behind((have, want)),
-                Err(_) => {}
-            },
-            _ => self.complete(ticket, self.stopwatch.now_ns()),
+        if acks == Acks::All {
+            self.end_everywhere(ticket, self.await_others(csn, || ticket.is_complete()));
+        } else {
+            self.complete(ticket, self.stopwatch.now_ns());
+        }
+    }
+
+    /// Ends a ticket at `All` whose commit so many nodes have, of so many.
+    fn end_everywhere(&self, ticket: &TicketState, (have, want): (usize, usize)) {
+        if have == want {
+            self.complete(ticket, self.stopwatch.now_ns());
+        } else {
+            ticket.fall_behind((have, want));
         }
     }
 }

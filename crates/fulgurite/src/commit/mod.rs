@@ -36,8 +36,8 @@
 //! - INV-TXN-5: `visible` passes a CSN only after that commit and all before it are applied.
 //! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`). A commit at `Async`
 //!   or `None` is acknowledged only at or below `visible`, and only when all commits above `Async` that it read are
-//!   stable. A read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and
-//!   the newest commit that was acknowledged at `Async` or `None`.
+//!   stable. One at [`Acks::Local`](crate::Acks::Local) is as one at `Async` here, but durable on this node. A read whose results may leave the process begins at or
+//!   below the larger of min(`visible`, `stable`) and the newest commit that was acknowledged at `Async`, `None` or `Local`.
 //! - INV-TXN-7: a commit's ring slot is reused only after `visible` has passed that commit. Step 0 admits a commit only
 //!   while the newest number is at most half of the ring above `visible`. Threads that are admitted together may exceed
 //!   that, so an owner checks again once it knows its number, and waits if it must. It holds its latches meanwhile, but
@@ -58,7 +58,8 @@
 //!   commit in it, and before the deadline of each commit that it does not see (INV-TIME-3, `deadlines.rs`).
 //! - INV-TXN-10: a ticket completes once, on a thread that may run users' code (INV-TXN-12, `quiet.rs`). A thread that
 //!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards. It checks when it stops
-//!   being quiet or, if it led the flush, in the log's completer. A fence precedes each check.
+//!   being quiet or, if it led the flush, in the log's completer. A fence precedes each check. So do threads that file a ticket in the queues of
+//!   `acks.rs`, or note what another node has.
 //!   A watch is woken in the same way (INV-TXN-18, `watches.rs`).
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins
 //!   afterwards, on any thread, sees it.

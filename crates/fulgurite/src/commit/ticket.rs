@@ -21,7 +21,8 @@ type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 /// Wait for it, poll it, give it a callback, or `.await` it; it needs no thread of its own to complete. Dropping a
 /// ticket does not undo the commit, but a failure then goes unreported. Here *durable* means what the commit's
 /// [`Durability`](crate::Durability) asks for: at a level that does not wait for the disk, a ticket is complete from
-/// the start, unless the transaction read synchronous commits that are not durable yet.
+/// the start, unless the transaction read synchronous commits that are not durable yet. In a cluster as many replicas have it as
+/// the transaction asked for ([`Transaction::set_acks`](crate::Transaction::set_acks)), whatever its level.
 ///
 /// ```
 /// # fn main() -> fulgurite::Result<()> {
@@ -61,7 +62,7 @@ const REFUSED: u8 = 4;
 /// A quorum has it, and not all replicas had it in time, as was asked for.
 const BEHIND: u8 = 5;
 
-/// A ticket that was not complete from the start. `phase` only ever rises. It reaches `HEARD` and `UNKNOWN` under the
+/// A ticket that was not complete from the start. `phase` only ever rises. It reaches `HEARD`, `UNKNOWN`, `REFUSED` and `BEHIND` under the
 /// lock of `listeners`, and `DURABLE` from `PENDING` without it, so that completing a ticket without listeners takes
 /// one exchange.
 pub(crate) struct TicketState {
@@ -107,7 +108,8 @@ impl Ticket {
         self.csn
     }
 
-    /// Waits until the commit is durable. Starts the flush itself and waits for no timer.
+    /// Waits until the commit is durable. Starts the flush itself and waits for no timer; for all replicas
+    /// ([`Acks::All`](crate::Acks::All)) no longer than a commit waits for a quorum.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`]: the log failed or the database was closed before the commit was known to be durable,
@@ -191,6 +193,11 @@ impl TicketState {
     /// The commit's level and start; `None` for a transaction that wrote nothing.
     pub fn timed(&self) -> Option<Timed> {
         self.timed
+    }
+
+    /// Whether it has an outcome.
+    pub fn is_complete(&self) -> bool {
+        self.phase.load(Ordering::Acquire) >= DURABLE
     }
 
     /// How many replicas have the commit when the ticket completes.

@@ -82,7 +82,7 @@ pub struct Replica {
     pub up_to_entry: Option<u64>,
     /// So many bytes of commits may wait for a quorum.
     pub unagreed_bytes_max: u64,
-    /// How long a commit waits beyond that.
+    /// How long a commit waits beyond that, and for all replicas once a quorum has it.
     pub quorum_wait: Duration,
 }
 

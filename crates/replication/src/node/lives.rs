@@ -66,7 +66,8 @@ impl Node {
         Envelope { cluster, from, nonces, to, known: terms.known(to) }
     }
 
-    /// Checks from which life of which node a message is, and for which node; the sender first, for what an older copy says counts for nothing.
+    /// Checks from which life of which node a message is, and for which node; the sender first, for what an older copy says counts for nothing, but for what
+    /// [`Node::hear_of_members`] hears.
     pub(super) fn check_envelope(&self, state: &mut State, envelope: &Envelope) -> Result<(), NodeError> {
         let Envelope { cluster, from, ref nonces, to, known } = *envelope;
         let own = state.terms.cluster().id;
