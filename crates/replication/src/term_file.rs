@@ -272,9 +272,8 @@ impl TermFile {
         in_force: Option<u64>,
         is_settled: bool,
     ) -> Result<(), TermError> {
-        let Cluster { version, members, previous, .. } = cluster.checked(self.record.node)?;
-        let members = members.into_iter().map(|member| (member, self.known(member))).collect();
-        self.save_record(Record { version, members, previous, in_force, is_settled, ..self.record.clone() })
+        let record = self.record.with_members(cluster.checked(self.record.node)?);
+        self.save_record(Record { in_force, is_settled, ..record })
     }
 
     /// Takes the members that another node has, if these are later ones, and what that one has heard of `in_force`, as if this node had heard it and gone to them itself.
@@ -344,7 +343,7 @@ impl TermFile {
 
     /// The newest life of another member that is remembered.
     pub fn known(&self, node: u32) -> Option<Life> {
-        self.record.members.iter().find_map(|(number, life)| life.filter(|_| *number == node))
+        self.record.known(node)
     }
 
     /// All of them; with that of this node if another one knows of it.
@@ -357,7 +356,8 @@ impl TermFile {
     /// # Errors
     /// [`TermError::Io`], [`TermError::Unknown`].
     pub fn remember(&mut self, lives: &[Life]) -> Result<(), TermError> {
-        if lives.iter().all(|life| self.known(life.node) == Some(*life) || !self.has_member(life.node)) {
+        let is_one = |node| self.has_member(node) || self.record.was_removed(node);
+        if lives.iter().all(|life| self.known(life.node) == Some(*life) || !is_one(life.node)) {
             return Ok(());
         }
         let mut record = self.record.clone();

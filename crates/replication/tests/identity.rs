@@ -585,6 +585,33 @@ fn a_node_takes_the_members_of_a_leader_that_it_does_not_know() {
     }
 }
 
+/// Node 2 is removed, whose word counts for the members before, and an older copy of its directory comes in its place. The others know its later life yet,
+/// also after a start, and where they go to another operator's members, of which it is one.
+#[test]
+fn a_member_that_is_removed_does_not_count_as_an_older_copy() {
+    let mut trio = led();
+    trio.replicate(1, &[2, 3]);
+    let mut copy = trio.envs[1].crash(CrashKind::Kill, 5);
+    trio.crash(2, CrashKind::PowerCut);
+    put(&trio.db(1), "k", "new").unwrap();
+    trio.replicate(1, &[2, 3]);
+    let later = trio.replica(2).node().life();
+    start_copy(&mut trio, &mut copy);
+    for number in [1, 2, 3] {
+        trio.replica(number).node().change_members(&[1, 3]).unwrap();
+    }
+    for term in [9, 10] {
+        trio.crash(1, CrashKind::PowerCut);
+        let promises = [1, 2, 3].map(|number| fence(&trio, number, term, 1).unwrap());
+        let error = trio.replica(1).appoint(term, &promises).unwrap_err();
+        assert!(matches!(error, NodeError::PastLife { known, .. } if known == later), "{error}");
+    }
+    let other = Cluster { version: 1, members: vec![1, 2], previous: vec![1, 2, 3], ..cluster() };
+    let word = Fenced { cluster: other.clone().into(), in_force: Some(1), ..fence(&trio, 3, 11, 1).unwrap() };
+    assert_eq!(*trio.replica(1).node().adopt_members(&word).unwrap(), other);
+    assert!(trio.replica(1).node().lives().contains(&later), "it was forgotten");
+}
+
 /// What another node says of a life is no proof that it continues the one that is remembered: an older copy may have been started more often.
 #[test]
 fn what_others_have_heard_does_not_replace_a_life_that_is_known() {

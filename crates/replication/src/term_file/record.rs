@@ -19,7 +19,9 @@ const CHECKED_BYTES: usize = COPY_BYTES - 4;
 /// Where the members before are, and the numbers of moves.
 const PREVIOUS_AT: usize = MEMBERS_AT + MEMBERS_MAX * MEMBER_BYTES;
 const MOVES_AT: usize = PREVIOUS_AT + 4 + MEMBERS_MAX * 4;
-const _: () = assert!(MOVES_AT + 24 < CHECKED_BYTES);
+/// Where the member is that is none any more.
+const REMOVED_AT: usize = MOVES_AT + 24;
+const _: () = assert!(REMOVED_AT + MEMBER_BYTES < CHECKED_BYTES);
 
 /// A copy in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub(super) struct Record {
     pub members: Vec<(u32, Option<Life>)>,
     /// The members before, in rising order; none in the first version.
     pub previous: Vec<u32>,
+    /// The newest known life of the one that is no member any more: another operator's set of this version may have it, and then counts it.
+    pub removed: Option<Life>,
     /// The number of the move of this file to another directory; 0: it is to stay.
     pub moved: u64,
     /// That of the move which brought it here; 0: none did.
@@ -75,15 +79,7 @@ impl Record {
         block.put_u64(self.condemned_by.into());
         self.nonces.iter().for_each(|nonce| block.put_u64(*nonce));
         block.resize(MEMBERS_AT, 0);
-        for (number, life) in &self.members {
-            let Life { directory, start, nonce, .. } =
-                life.unwrap_or(Life { node: *number, directory: 0, start: 0, nonce: 0 });
-            block.put_u32(*number);
-            block.put_u32(0);
-            block.put_u64(directory);
-            block.put_u64(start);
-            block.put_u64(nonce);
-        }
+        self.members.iter().for_each(|(number, life)| encode_member(&mut block, *number, *life));
         block.resize(PREVIOUS_AT, 0);
         block.put_u32(self.previous.len() as u32);
         self.previous.iter().for_each(|number| block.put_u32(*number));
@@ -91,6 +87,7 @@ impl Record {
         block.put_u64(self.moved);
         block.put_u64(self.came);
         block.put_u64(self.is_settled.into());
+        encode_member(&mut block, self.removed.map_or(0, |life| life.node), self.removed);
         block.resize(CHECKED_BYTES, 0);
         block.put_u32(crc32c(&block));
         block
@@ -119,6 +116,7 @@ impl Record {
             nonces: Vec::new(),
             members: members.into_iter().map(|member| (member, None)).collect(),
             previous,
+            removed: None,
             moved: 0,
             came: 0,
             is_settled: false,
@@ -136,6 +134,29 @@ impl Record {
                 *known = Some(*life);
             }
         }
+        if let Some(life) = lives.iter().find(|life| self.was_removed(life.node)) {
+            self.removed = Some(*life);
+        }
+    }
+
+    /// Whether a node was a member before, and is none any more.
+    pub fn was_removed(&self, node: u32) -> bool {
+        self.previous.contains(&node) && self.members.iter().all(|(number, _)| *number != node)
+    }
+
+    /// The newest life of a node that is known.
+    pub fn known(&self, node: u32) -> Option<Life> {
+        let members = self.members.iter().map(|(_, life)| *life);
+        members.chain([self.removed]).flatten().find(|life| life.node == node)
+    }
+
+    /// With other members. Of a node that is none any more the life stays, too: there is one at most.
+    pub fn with_members(&self, cluster: Cluster) -> Record {
+        let Cluster { version, members, previous, .. } = cluster;
+        let others = previous.iter().copied().chain(self.members.iter().map(|(number, _)| *number));
+        let removed = others.filter(|node| !members.contains(node)).find_map(|node| self.known(node));
+        let members = members.into_iter().map(|member| (member, self.known(member))).collect();
+        Record { version, members, previous, removed, ..self.clone() }
     }
 
     pub fn cluster(&self) -> Cluster {
@@ -180,6 +201,7 @@ impl Record {
             nonces: Vec::new(),
             members: Vec::with_capacity(count.into()),
             previous: Vec::new(),
+            removed: None,
             moved: 0,
             came: 0,
             is_settled: false,
@@ -192,11 +214,7 @@ impl Record {
         }
         reader.bytes(MEMBERS_AT - reader.position(), "reserved")?;
         for _ in 0..count {
-            let node = reader.u32("member")?;
-            reader.u32("reserved")?;
-            let (directory, start) = (reader.u64("directory of a member")?, reader.u64("start of a member")?);
-            let life = Life { node, directory, start, nonce: reader.u64("nonce of a member")? };
-            record.members.push((node, Some(life).filter(|life| life.start > 0)));
+            record.members.push(decode_member(&mut reader)?);
         }
         record.decode_members_before(format, &mut reader)?;
         if !record.members.is_sorted_by(|a, b| a.0 < b.0) || (record.starts > 0 && record.nonces.is_empty()) {
@@ -222,9 +240,28 @@ impl Record {
             reader.bytes(MOVES_AT - reader.position(), "reserved")?;
             (self.moved, self.came) = (reader.u64("move from here")?, reader.u64("move to here")?);
             self.is_settled = reader.u64("whether they are settled")? != 0;
+            (_, self.removed) = decode_member(reader)?;
         }
         Ok(())
     }
+}
+
+fn encode_member(block: &mut Vec<u8>, number: u32, life: Option<Life>) {
+    let Life { directory, start, nonce, .. } =
+        life.unwrap_or(Life { node: number, directory: 0, start: 0, nonce: 0 });
+    block.put_u32(number);
+    block.put_u32(0);
+    block.put_u64(directory);
+    block.put_u64(start);
+    block.put_u64(nonce);
+}
+
+fn decode_member(reader: &mut Reader<'_>) -> Result<(u32, Option<Life>), DecodeError> {
+    let node = reader.u32("member")?;
+    reader.u32("reserved")?;
+    let (directory, start) = (reader.u64("directory of a member")?, reader.u64("start of a member")?);
+    let life = Life { node, directory, start, nonce: reader.u64("nonce of a member")? };
+    Ok((node, Some(life).filter(|life| life.start > 0)))
 }
 
 #[cfg(test)]
@@ -251,6 +288,7 @@ mod tests {
             nonces: vec![0x71, 0x72],
             members: vec![(2, Some(life)), (3, None)],
             previous: vec![2, 3, 4],
+            removed: Some(Life { node: 4, directory: 0x44, start: 0x45, nonce: 0x46 }),
             moved: 0xa1,
             came: 0xb1,
             is_settled: true,
@@ -260,7 +298,7 @@ mod tests {
             &block[..HEAD_BYTES + 24],
             &block[MEMBERS_AT..MEMBERS_AT + 2 * MEMBER_BYTES],
             &block[PREVIOUS_AT..PREVIOUS_AT + 16],
-            &block[MOVES_AT..MOVES_AT + 24],
+            &block[MOVES_AT..REMOVED_AT + MEMBER_BYTES],
         ]
         .concat();
         let hex: String = checked.iter().map(|b| format!("{b:02x}")).collect();
@@ -279,7 +317,9 @@ mod tests {
              03000000000000000000000000000000\
              00000000000000000000000000000000\
              03000000020000000300000004000000\
-             a100000000000000b1000000000000000100000000000000"
+             a100000000000000b1000000000000000100000000000000\
+             04000000000000004400000000000000\
+             45000000000000004600000000000000"
         );
         assert_eq!((block.len(), Record::decode(&block)), (COPY_BYTES, Ok(record)));
         for at in 0..COPY_BYTES {
