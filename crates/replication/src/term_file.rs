@@ -74,8 +74,9 @@ impl TermFile {
     ) -> Result<(), TermError> {
         let mut record = Record::new(database, cluster, node, directory, term)?;
         let is_the_same = |new: &Record| {
-            let (directory, members) = (new.directory, new.members.clone());
-            new.cluster() == record.cluster() && *new == Record { directory, members, ..record.clone() }
+            let (directory, members, removed) = (new.directory, new.members.clone(), new.removed);
+            new.cluster() == record.cluster()
+                && *new == Record { directory, members, removed, ..record.clone() }
         };
         if !has(dir, TERM_FILE_NAME)? && read(dir, NEW_NAME).is_ok_and(|(new, _)| is_the_same(&new)) {
             // An earlier attempt was cut off between these two.
@@ -327,7 +328,7 @@ impl TermFile {
     /// Another life of this node, and the node that knows of it.
     pub fn condemned(&self) -> Option<(Life, u32)> {
         let by = self.record.condemned_by;
-        // One that is no member any more remembers no life of itself.
+        // One that was no member before either remembers no life of itself.
         (by > 0).then(|| (self.known(self.record.node).unwrap_or_else(|| self.life()), by))
     }
 
@@ -348,7 +349,7 @@ impl TermFile {
 
     /// All of them; with that of this node if another one knows of it.
     pub fn lives(&self) -> Vec<Life> {
-        self.record.members.iter().filter_map(|(_, life)| *life).collect()
+        self.record.all_lives().collect()
     }
 
     /// Remembers lives of other members, each in place of the one that was known, and returns when that is durable.
@@ -356,13 +357,17 @@ impl TermFile {
     /// # Errors
     /// [`TermError::Io`], [`TermError::Unknown`].
     pub fn remember(&mut self, lives: &[Life]) -> Result<(), TermError> {
-        let is_one = |node| self.has_member(node) || self.record.was_removed(node);
-        if lives.iter().all(|life| self.known(life.node) == Some(*life) || !is_one(life.node)) {
+        if lives.iter().all(|life| self.known(life.node) == Some(*life) || !self.remembers(life.node)) {
             return Ok(());
         }
         let mut record = self.record.clone();
         record.remember(lives);
         self.save_record(record)
+    }
+
+    /// Whether a node is one whose lives are remembered: a member, or the one that was a member before.
+    pub fn remembers(&self, node: u32) -> bool {
+        self.has_member(node) || self.record.was_removed(node)
     }
 
     /// Whether a node is a member.

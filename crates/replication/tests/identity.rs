@@ -3,7 +3,7 @@
 mod trio;
 
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_replication::{Cluster, ClusterId, Fenced, NodeError, Replica, SentUpTo, TermError};
+use fulgurite_replication::{Cluster, ClusterId, Fenced, Life, NodeError, Replica, SentUpTo, TermError};
 use std::sync::Arc;
 use trio::{Trio, cluster, get, led, options, put, shared};
 
@@ -610,6 +610,41 @@ fn a_member_that_is_removed_does_not_count_as_an_older_copy() {
     let word = Fenced { cluster: other.clone().into(), in_force: Some(1), ..fence(&trio, 3, 11, 1).unwrap() };
     assert_eq!(*trio.replica(1).node().adopt_members(&word).unwrap(), other);
     assert!(trio.replica(1).node().lives().contains(&later), "it was forgotten");
+}
+
+/// A leader that has other members already counts those with which it was appointed, and remembers their lives before. The life of a node that was a member of a set that
+/// did not come into force is none of a later one with its number.
+#[test]
+fn a_leader_remembers_the_lives_of_those_that_it_counts() {
+    let mut trio = led();
+    trio.replicate(1, &[2, 3]);
+    trio.replica(1).node().change_members(&[1, 3]).unwrap();
+    trio.crash(2, CrashKind::PowerCut);
+    put(&trio.db(1), "k", "v").unwrap();
+    trio.replicate(1, &[2]);
+    assert_eq!(get(&trio.db(1), "k").as_deref(), Some("v"), "node 2 counts");
+    let later = trio.replica(2).node().life();
+    trio.crash(1, CrashKind::PowerCut);
+    assert!(trio.replica(1).node().lives().contains(&later));
+
+    let node = trio.replica(3).node();
+    let set = |members: &[u32]| Cluster {
+        version: 1,
+        members: members.into(),
+        previous: vec![1, 2, 3],
+        ..cluster()
+    };
+    let four = Life { node: 4, directory: 7, start: 1, nonce: 7 };
+    let word = |cluster: Cluster, in_force, lives: Vec<Life>| Fenced {
+        cluster: cluster.into(),
+        in_force,
+        lives,
+        ..fence(&trio, 2, 20 + in_force.unwrap_or(0), 1).unwrap()
+    };
+    node.adopt_members(&word(set(&[1, 2, 3, 4]), Some(0), vec![four])).unwrap();
+    node.adopt_members(&word(set(&[1, 2, 3, 5]), Some(1), Vec::new())).unwrap();
+    assert_eq!(node.cluster().members, [1, 2, 3, 5]);
+    assert!(node.lives().iter().all(|life| life.node != 4));
 }
 
 /// What another node says of a life is no proof that it continues the one that is remembered: an older copy may have been started more often.

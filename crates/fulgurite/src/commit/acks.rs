@@ -107,11 +107,8 @@ impl<L: CommitLog> Pipeline<L> {
         loop {
             let (have, want) = self.others.have(csn);
             let waited_ns = self.stopwatch().now_ns().saturating_sub(begin_ns);
-            let hears_no_other = self.others.has_ended.load(Ordering::SeqCst)
-                || self.log.poisoned().is_some()
-                || self.log.refused_after().is_some();
             if have == want
-                || hears_no_other
+                || self.hears_no_other()
                 || is_over()
                 || Duration::from_nanos(waited_ns) >= self.following.quorum_wait
             {
@@ -119,6 +116,13 @@ impl<L: CommitLog> Pipeline<L> {
             }
             self.stopwatch().sleep(ALL_LOOK);
         }
+    }
+
+    /// Whether no other node will be heard of any more: this one failed, is being closed, or was deposed.
+    fn hears_no_other(&self) -> bool {
+        self.others.has_ended.load(Ordering::SeqCst)
+            || self.log.poisoned().is_some()
+            || self.log.refused_after().is_some()
     }
 
     /// A ticket for commit `csn` at `Local`, which is visible. It completes when that is durable here, and all commits up to `needs` are stable.
@@ -169,7 +173,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Completes the tickets at `All` whose commits all nodes have, and ends those whose time is over.
     pub(super) fn report_everywhere(&self) {
-        let Others { everywhere, deadlines, has_ended, .. } = &self.others;
+        let Others { everywhere, deadlines, .. } = &self.others;
         if everywhere.is_empty() {
             return;
         }
@@ -187,7 +191,7 @@ impl<L: CommitLog> Pipeline<L> {
             }
             deadlines.front().map(|(until_ns, _)| *until_ns)
         };
-        if has_ended.load(Ordering::SeqCst) {
+        if self.hears_no_other() {
             over = Csn::MAX;
         }
         for ticket in everywhere.take(|| over).complete {

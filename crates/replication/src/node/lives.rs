@@ -80,7 +80,7 @@ impl Node {
         if to != self.number || from.node == self.number || !is_of_members {
             return Err(NodeError::Misdirected { node: self.number, sent: (from.node, to) });
         }
-        // A leader counts members that its next set does not have, of which the file has forgotten the lives.
+        // A leader counts the members with which it was appointed, also if it has others now.
         let of_leader = || state.leading.as_ref().and_then(|leading| leading.lives.get(&from.node).copied());
         if let Some(known) = state.terms.known(from.node).or_else(of_leader)
             && !from.continues(nonces, &known)
@@ -118,7 +118,7 @@ impl Node {
         let is_news = |lived: &&Lived| {
             let Life { node, .. } = lived.life;
             let continues = || state.terms.known(node).is_none_or(|known| lived.continues(&known));
-            state.lived.get(&node) != Some(*lived) && state.terms.has_member(node) && continues()
+            state.lived.get(&node) != Some(*lived) && state.terms.remembers(node) && continues()
         };
         let heard = heard.iter().filter(is_of_others).chain([&from]);
         let news: Vec<Lived> = heard.filter(is_news).cloned().collect();

@@ -125,7 +125,12 @@ impl Record {
 
     /// The newest lives of others that the node knows.
     pub fn lives(&self) -> Vec<Life> {
-        self.members.iter().filter_map(|(number, life)| life.filter(|_| *number != self.node)).collect()
+        self.all_lives().filter(|life| life.node != self.node).collect()
+    }
+
+    /// With that of this node if another one knows of it.
+    pub fn all_lives(&self) -> impl Iterator<Item = Life> {
+        self.members.iter().map(|(_, life)| *life).chain([self.removed]).flatten()
     }
 
     pub fn remember(&mut self, lives: &[Life]) {
@@ -146,15 +151,15 @@ impl Record {
 
     /// The newest life of a node that is known.
     pub fn known(&self, node: u32) -> Option<Life> {
-        let members = self.members.iter().map(|(_, life)| *life);
-        members.chain([self.removed]).flatten().find(|life| life.node == node)
+        self.all_lives().find(|life| life.node == node)
     }
 
-    /// With other members. Of a node that is none any more the life stays, too: there is one at most.
+    /// With other members. The life of the one that was a member before and is none any more stays, too; there is one at most. No other node can become
+    /// a member of this version.
     pub fn with_members(&self, cluster: Cluster) -> Record {
         let Cluster { version, members, previous, .. } = cluster;
-        let others = previous.iter().copied().chain(self.members.iter().map(|(number, _)| *number));
-        let removed = others.filter(|node| !members.contains(node)).find_map(|node| self.known(node));
+        let removed =
+            previous.iter().filter(|node| !members.contains(node)).find_map(|node| self.known(*node));
         let members = members.into_iter().map(|member| (member, self.known(member))).collect();
         Record { version, members, previous, removed, ..self.clone() }
     }
