@@ -77,6 +77,13 @@ pub enum TermError {
         /// Those that were named.
         wanted: (u32, ClusterId),
     },
+    /// The directory is to be that of a new node, and others have heard of one with its number: that may have promised and acknowledged what this one would not know.
+    UsedNumber {
+        /// The file of terms that knows it.
+        path: PathBuf,
+        /// The number.
+        node: u32,
+    },
     /// The node was moved to another directory, or is being moved ([`Replica::refill`](crate::Replica::refill)). End that; this directory is its former one.
     Moved {
         /// The file.
@@ -146,6 +153,11 @@ impl fmt::Display for TermError {
                 found.1,
                 wanted.0,
                 wanted.1
+            ),
+            TermError::UsedNumber { path, node } => write!(
+                f,
+                "there was a node {node}, as {} says: give the new one a number that none had",
+                path.display()
             ),
             TermError::Moved { path, node } => write!(
                 f,

@@ -63,7 +63,7 @@ impl TermFile {
     /// Makes the file of a new node, in a copy of the directory of another one of the cluster, in place of that one's file.
     ///
     /// # Errors
-    /// [`TermError::Members`], [`TermError::NotACopy`], [`TermError::Io`].
+    /// [`TermError::Members`], [`TermError::NotACopy`], [`TermError::UsedNumber`], [`TermError::Io`].
     pub(crate) fn create_in_copy(
         dir: &Arc<dyn Dir>,
         database: DatabaseId,
@@ -82,7 +82,11 @@ impl TermFile {
             // An earlier attempt was cut off between these two.
             return name(dir, NEW_NAME);
         }
-        record.remember(&check_source(dir, cluster.id, node, database)?.lives());
+        let source = check_source(dir, cluster.id, node, database)?;
+        if source.known(node).is_some() {
+            return Err(TermError::UsedNumber { path: dir.path().join(TERM_FILE_NAME), node });
+        }
+        record.remember(&source.lives());
         prepare(dir, NEW_NAME, &record)?;
         remove(dir, TERM_FILE_NAME)?;
         name(dir, NEW_NAME)

@@ -647,6 +647,55 @@ fn a_leader_remembers_the_lives_of_those_that_it_counts() {
     assert!(node.lives().iter().all(|life| life.node != 4));
 }
 
+/// Another node was there with the number of a new one, as the copy knows: nothing was changed.
+#[test]
+fn no_new_node_gets_a_number_that_was_used() {
+    let trio = led();
+    trio.replicate(1, &[2, 3]);
+    for number in [1, 2] {
+        trio.replica(number).node().change_members(&[1, 2]).unwrap();
+    }
+    let copy = trio.envs[0].crash(CrashKind::Kill, 3);
+    let again = Cluster { members: vec![1, 2, 3], previous: vec![1, 2], version: 2, ..cluster() };
+    let error = Replica::join(shared(&copy), "/db", options(), &again, 3).unwrap_err();
+    assert!(matches!(error, NodeError::Term(TermError::UsedNumber { node: 3, .. })), "{error}");
+    assert!(error.to_string().contains("a number that none had"), "{error}");
+    let four = Cluster { members: vec![1, 2, 4], ..again };
+    Replica::join(shared(&copy), "/db", options(), &four, 4).unwrap();
+}
+
+/// Node 4 was a member of a set that did not come into force, and becomes one again: what was heard of it before is remembered again before it counts.
+#[test]
+fn a_life_that_was_forgotten_meanwhile_is_remembered_again() {
+    let trio = led();
+    trio.replicate(1, &[2, 3]);
+    let node = trio.replica(3).node();
+    let set = |version, members: &[u32], previous: &[u32]| Cluster {
+        version,
+        members: members.into(),
+        previous: previous.into(),
+        ..cluster()
+    };
+    let send = |cluster: &Cluster| {
+        let mut message = trio.replica(1).append_after(3, 0).unwrap().unwrap();
+        message.cluster = std::sync::Arc::new(cluster.clone());
+        let life = Life { node: 4, directory: 7, start: 1, nonce: 7 };
+        message.lives = vec![fulgurite_replication::Lived { life, nonces: vec![7].into() }];
+        trio.replica(3).append(&message).unwrap();
+    };
+    let knows = || trio.replica(3).node().lives().iter().any(|life| life.node == 4);
+    for (version, members, previous, expected) in [
+        (1, &[1, 2, 3, 4][..], &[1, 2, 3][..], true),
+        (2, &[1, 2, 3], &[1, 2, 3, 4], true),
+        (3, &[1, 2, 3, 5], &[1, 2, 3], false),
+        (4, &[1, 2, 3, 4, 5], &[1, 2, 3, 5], true),
+    ] {
+        // It takes the members of the first, and what is said of them of the second.
+        (0..2).for_each(|_| send(&set(version, members, previous)));
+        assert_eq!((node.cluster().version, knows()), (version, expected), "version {version}");
+    }
+}
+
 /// What another node says of a life is no proof that it continues the one that is remembered: an older copy may have been started more often.
 #[test]
 fn what_others_have_heard_does_not_replace_a_life_that_is_known() {

@@ -118,7 +118,10 @@ impl Node {
         let is_news = |lived: &&Lived| {
             let Life { node, .. } = lived.life;
             let continues = || state.terms.known(node).is_none_or(|known| lived.continues(&known));
-            state.lived.get(&node) != Some(*lived) && state.terms.remembers(node) && continues()
+            // The file forgets those of nodes that are no members for a while.
+            let is_noted =
+                state.lived.get(&node) == Some(*lived) && state.terms.known(node) == Some(lived.life);
+            !is_noted && state.terms.remembers(node) && continues()
         };
         let heard = heard.iter().filter(is_of_others).chain([&from]);
         let news: Vec<Lived> = heard.filter(is_news).cloned().collect();
