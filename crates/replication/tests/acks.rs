@@ -171,7 +171,7 @@ fn a_deposed_leader_hears_no_other_node() {
     assert!(trio.envs[0].clock().monotonic_ns() - began < 1_000_000_000, "it waited in vain");
 }
 
-/// Nobody calls anything: the threads of the database end the ticket in time.
+/// The database's own threads end a ticket in time: no call does.
 #[test]
 fn threads_end_a_ticket_at_all_in_time() {
     let envs: Vec<_> = (31..=33).map(SimEnv::new).collect();

@@ -41,7 +41,7 @@ pub(super) struct Following {
     leader: AtomicU64,
     /// Wakes the thread that applies.
     applier: Arc<Signal>,
-    /// How long a committer waits for a quorum, and then for all.
+    /// How long a committer waits for a quorum, and one at `All` for the other nodes once a quorum has its commit.
     pub(super) quorum_wait: Duration,
 }
 
