@@ -115,6 +115,8 @@ pub(super) struct Connection {
     pub waits_for: Option<Csn>,
     /// It is among those that have another turn.
     pub has_turn: bool,
+    /// It is among those that have replies which may be sent.
+    pub is_in_outbox: bool,
     /// It is among those that have a command that is paused.
     pub is_paused: bool,
     /// Since when it has more replies unsent than the soft limit: a monotonic time.
@@ -152,6 +154,7 @@ impl Connection {
             is_closing: false,
             waits_for: None,
             has_turn: false,
+            is_in_outbox: false,
             is_paused: false,
             over_soft_limit_ms: None,
             long_reply: None,

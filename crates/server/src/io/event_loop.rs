@@ -44,6 +44,9 @@ const LEADS_UP_TO_NS: u64 = 1_000_000;
 /// How many bytes a read asks for.
 const READ_BYTES: usize = 16 << 10;
 
+/// How many connections have their replies sent together, at most.
+const SENT_TOGETHER: usize = 64;
+
 /// How many connections are accepted in a round.
 const ACCEPTS_A_ROUND: usize = 256;
 
@@ -77,6 +80,8 @@ pub(crate) struct IoThread {
     free: Vec<usize>,
     /// Connections that have another turn.
     turns: Vec<usize>,
+    /// Connections that have replies which may be sent.
+    outbox: Vec<usize>,
     waiting: Waiting,
     gathering: Gathering,
     idle_polling: IdlePolling,
@@ -119,6 +124,7 @@ impl IoThread {
             connections: Vec::new(),
             free: Vec::new(),
             turns: Vec::new(),
+            outbox: Vec::new(),
             waiting: Waiting::default(),
             gathering: Gathering::default(),
             idle_polling: IdlePolling::new(shared.config.idle_poll),
@@ -236,6 +242,7 @@ impl IoThread {
             }
         }
         self.end_batch(&mut round);
+        self.send_outbox();
         self.keep_deadlines();
         self.bound_buffers();
         self.settle();
@@ -331,6 +338,9 @@ impl IoThread {
             return;
         }
         let Some(mut connection) = self.connections[token].take() else { return };
+        if connection.is_in_outbox {
+            _ = connection.output.send(&mut connection.stream);
+        }
         if connection.waits_for.is_some() {
             self.waiting.left();
         }
@@ -432,19 +442,42 @@ impl IoThread {
         }
     }
 
-    /// After a connection had its turn: sends what may be sent, and files it where it waits.
-    fn after(&mut self, token: usize, mut next: Next) {
+    /// After a connection had its turn: notes whether there is something to send, and files it where it waits.
+    fn after(&mut self, token: usize, next: Next) {
         let Some(connection) = &mut self.connections[token] else { return };
         connection.output.release(self.watch.reached(), |commit| self.watch.acknowledge(commit));
-        if next != Next::Close && connection.output.is_ready() {
-            next = match (next, connection.send()) {
-                (_, Next::Close) => Next::Close,
-                (Next::Turn, _) | (_, Next::Turn) => Next::Turn,
-                (Next::Event | Next::Close, Next::Event) => Next::Event,
-            };
+        if next != Next::Close && connection.output.is_ready() && !connection.is_in_outbox {
+            connection.is_in_outbox = true;
+            self.outbox.push(token);
         }
+        self.file(token, next);
+        if self.outbox.len() >= SENT_TOGETHER {
+            self.send_outbox();
+        }
+    }
+
+    /// Sends what may be sent. The first reply wakes a client that sleeps, and a client of several connections is awake for the others:
+    /// to wake it costs as much as to send ten.
+    fn send_outbox(&mut self) {
+        let mut tokens = std::mem::take(&mut self.outbox);
+        for token in tokens.drain(..) {
+            self.send(token);
+        }
+        self.outbox = tokens;
+    }
+
+    fn send(&mut self, token: usize) {
+        let Some(connection) = &mut self.connections[token] else { return };
+        connection.is_in_outbox = false;
+        let next = connection.send();
+        self.file(token, next);
+    }
+
+    /// Files a connection where it waits.
+    fn file(&mut self, token: usize, mut next: Next) {
+        let Some(connection) = &mut self.connections[token] else { return };
         let hard_bytes = self.shared.settings.output_limit().hard_bytes;
-        if hard_bytes > 0 && connection.output.unsent() > hard_bytes {
+        if hard_bytes > 0 && connection.output.unsent() > hard_bytes && !connection.is_in_outbox {
             tracing::warn!("a connection is closed: it leaves more replies than client-output-buffer-limit");
             next = Next::Close;
         }
@@ -524,8 +557,7 @@ impl IoThread {
             }
             self.waiting.left();
             connection.output.release(reached, |commit| self.watch.acknowledge(commit));
-            let next = connection.send();
-            self.after(token, next);
+            self.send(token);
         }
     }
 
@@ -550,8 +582,7 @@ impl IoThread {
         for token in 0..self.connections.len() {
             if let Some(connection) = &mut self.connections[token] {
                 connection.begin_close();
-                let next = connection.send();
-                self.after(token, next);
+                self.send(token);
             }
         }
         self.now() + PATIENCE
