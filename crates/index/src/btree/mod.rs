@@ -42,6 +42,7 @@ pub(crate) mod node;
 mod options;
 mod path;
 mod pick;
+mod prefetched;
 mod prune;
 mod purge;
 mod read;

@@ -11,6 +11,7 @@ use super::node::entry::Entry;
 use super::node::format::Fences;
 use super::node::leaf::Leaf;
 use super::path::{Path, Target};
+use super::prefetched;
 use super::slot::{Loaded, Node, Ref, Slot};
 use super::tree::Tree;
 use crate::memtables::{PREFETCHED_MAX, prefetch};
@@ -83,6 +84,9 @@ impl Tree {
     pub(crate) fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError> {
         {
             let guard = epoch::pin();
+            if let Some((leaf, entry)) = prefetched::find(self.nodes.residency.structure(), key, at, &guard) {
+                return Ok(entry.map(|entry| version(leaf.to_arc(), &entry)));
+            }
             if let Ok(leaf) = self.descend(key, &guard) {
                 return Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)));
             }
@@ -94,6 +98,7 @@ impl Tree {
     /// See [`crate::Base::prefetch`]. The searches take turns at each level, so that the loads of all go on at once.
     pub(crate) fn prefetch(&self, keys: &[(&[u8], u64)]) {
         let guard = epoch::pin();
+        prefetched::begin(self.nodes.residency.structure().now());
         let mut slots: SmallVec<[&Slot; PREFETCHED_MAX]> = keys.iter().map(|_| &*self.root).collect();
         loop {
             let mut are_inner = false;
@@ -110,7 +115,7 @@ impl Tree {
             }
         }
         let leaves: SmallVec<[Option<Ref<'_, Leaf>>; PREFETCHED_MAX]> = slots
-            .into_iter()
+            .iter()
             .map(|slot| match slot.load(&guard) {
                 Loaded::Leaf(leaf) => Some(leaf),
                 Loaded::Inner(_) | Loaded::Absent(_) => None,
@@ -118,9 +123,9 @@ impl Tree {
             .collect();
         leaves.iter().flatten().for_each(|leaf| prefetch(std::ptr::from_ref(leaf.get())));
         leaves.iter().flatten().for_each(|leaf| leaf.get().prefetch_search());
-        for (leaf, (key, _)) in leaves.iter().zip(keys) {
+        for ((leaf, slot), (key, _)) in leaves.iter().zip(slots).zip(keys) {
             if let Some(leaf) = leaf {
-                leaf.get().prefetch_entry(key);
+                prefetched::note(key, slot, leaf, leaf.get().prefetch_entry(key));
             }
         }
     }

@@ -22,12 +22,14 @@ use std::sync::atomic::{
 };
 
 use crossbeam_epoch::{self as epoch, Guard};
+use crossbeam_utils::CachePadded;
 use fulgurite_types::{Lsn, TableId};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::account::DiskState;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
+use super::prefetched::Structure;
 use crate::memory::{COUNTS_BYTES, EarliestDue, IndexMemory};
 
 const TAG_MASK: usize = 3;
@@ -105,6 +107,8 @@ pub(crate) struct Residency {
     /// The earliest time when a purge of a leaf of the tree is due, in seconds since 1970, as far as it is known; 0: not at all.
     due: EarliestDue,
     counts: Counts,
+    /// Apart from the counts, which change all the time.
+    structure: CachePadded<Structure>,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +132,14 @@ impl Residency {
             is_listed: AtomicBool::new(false),
             due: EarliestDue::default(),
             counts: Counts::default(),
+            structure: CachePadded::new(Structure::new()),
         }
+    }
+
+    /// How often inner nodes have left slots of the tree.
+    #[inline]
+    pub(crate) fn structure(&self) -> &Structure {
+        &self.structure
     }
 
     /// The earliest time when a purge of a leaf is due, in seconds since 1970, as far as it is known; 0: not at all.
@@ -482,6 +493,7 @@ impl Slot {
             let node = unsafe { Node::from_word(old) };
             if let Node::Inner(inner) = &node {
                 inner.leave();
+                self.residency.structure.changes();
             }
             drop_through_epoch(node);
         }

@@ -240,7 +240,7 @@ fn last_visible<'g>(memtable: &'g Memtable, end: Option<&[u8]>, at: Csn) -> Opti
     while let Some(node) = oldest {
         // `node` is its key's oldest version: if it is not visible, none is.
         if node.csn() <= at {
-            return memtable.find(node.key(), at);
+            return list.at_or_after(&list.position(node.key(), at));
         }
         oldest = list.before(&node.position_of_newest());
     }

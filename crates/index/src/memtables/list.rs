@@ -50,7 +50,7 @@ impl MemtableList {
         self.0
             .iter()
             .filter(|memtable| memtable.may_contain(hash))
-            .find_map(|memtable| memtable.find(key, at))
+            .find_map(|memtable| memtable.find(key, hash, at))
     }
 
     /// Whether a memtable may have a version of the key; `false` is certain.

@@ -149,14 +149,23 @@ impl Memtable {
             // SAFETY: as above.
             for node in unsafe { block::nodes(block) }.take(PREFETCHED_MAX) {
                 filter.prefetch(node.hash_before_linking());
-                positions.push(node.position());
+                if !self.list.has_predecessor(node.hash_before_linking()) {
+                    positions.push(node.position());
+                }
             }
-            self.list.prefetch(&positions);
+            self.list.prefetch(&positions, |_, _| {});
         }
         let mut finger = self.list.finger();
         for node in nodes {
-            filter.add(node.hash_before_linking());
-            self.list.insert(node, &mut finger);
+            let hash = node.hash_before_linking();
+            filter.add(hash);
+            if node.height() == 1
+                && let Some(around) = self.list.around(hash, &node.position())
+            {
+                self.list.insert_between(node, around);
+            } else {
+                self.list.insert(node, &mut finger);
+            }
         }
         if empty_ranges.asks_for_writes() {
             // SAFETY: as above.
@@ -205,11 +214,11 @@ impl Memtable {
         self.filter.prefetch(hash);
     }
 
-    /// Starts loading what [`Memtable::find`] reads for each of these keys.
-    pub(super) fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        let positions: SmallVec<[_; PREFETCHED_MAX]> =
-            keys.map(|key| self.list.position(key, Csn::MAX)).collect();
-        self.list.prefetch(&positions);
+    /// Starts loading what [`Memtable::find`] reads for each of these keys, with their hashes.
+    pub(super) fn prefetch<'k>(&self, keys: impl Iterator<Item = (&'k [u8], u64)>) {
+        let (positions, hashes): (SmallVec<[_; PREFETCHED_MAX]>, SmallVec<[_; PREFETCHED_MAX]>) =
+            keys.map(|(key, hash)| (self.list.position(key, Csn::MAX), hash)).unzip();
+        self.list.prefetch(&positions, |index, before| self.list.note_predecessor(hashes[index], before));
     }
 
     #[inline]
@@ -218,9 +227,13 @@ impl Memtable {
     }
 
     /// The newest version of `key` at or below `at`.
-    pub(super) fn find(&self, key: &[u8], at: Csn) -> Option<NodeRef<'_>> {
+    pub(super) fn find(&self, key: &[u8], hash: u64, at: Csn) -> Option<NodeRef<'_>> {
         let position = self.list.position(key, at);
-        self.list.at_or_after(&position).filter(|node| node.has_key(position.prefix, key))
+        let found = match self.list.around(hash, &position) {
+            Some((_, next)) => next,
+            None => self.list.at_or_after(&position),
+        };
+        found.filter(|node| node.has_key(position.prefix, key))
     }
 
     pub(super) fn list(&self) -> &SkipList {

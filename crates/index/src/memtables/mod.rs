@@ -41,11 +41,11 @@ mod cursor;
 mod cursor_slot;
 mod empty_ranges;
 mod filter;
-
 mod list;
 mod memtable;
 mod merge_source;
 mod node;
+mod prefetched;
 mod recovered;
 mod sample;
 mod shared;
@@ -184,13 +184,14 @@ impl Memtables {
     /// Starts loading what [`Memtables::get`] reads for each of these keys, with their hashes; keeps those of which no memtable has a
     /// version, as far as the filters know.
     pub(crate) fn prefetch(&self, keys: &mut PrefetchedKeys<'_>) {
+        prefetched::begin();
         self.list.with(|list| {
             for memtable in list.newest_first() {
                 keys.iter().for_each(|(_, hash)| memtable.prefetch_filter(*hash));
             }
             for memtable in list.newest_first() {
                 let may_contain = |(_, hash): &&(&[u8], u64)| memtable.may_contain(*hash);
-                memtable.prefetch(keys.iter().filter(may_contain).map(|(key, _)| *key));
+                memtable.prefetch(keys.iter().filter(may_contain).copied());
                 keys.retain(|(_, hash)| !memtable.may_contain(*hash));
             }
         });
@@ -201,7 +202,7 @@ impl Memtables {
         self.list.with(|list| {
             let (_, newer) = list.newest_first().split_last().expect("there is always one");
             let mut newer = newer.iter().filter(|memtable| memtable.may_contain(hash));
-            newer.any(|memtable| memtable.find(key, Csn::MAX).is_some())
+            newer.any(|memtable| memtable.find(key, hash, Csn::MAX).is_some())
         })
     }
 

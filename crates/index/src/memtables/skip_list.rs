@@ -10,12 +10,16 @@ use smallvec::SmallVec;
 use super::PREFETCHED_MAX;
 use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, Position, node_words};
+use super::prefetched;
 use super::shared::Shared;
 use crate::version::VersionFlags;
 use fulgurite_types::sync::AtomicUsize;
 
 /// About so many keys at most tell what all share: they are read under the lock that gives out numbers.
 const SAMPLED_NODES_MAX: u64 = 64;
+
+/// A search from a prefetched predecessor gives up after so many steps.
+const STEPS_MAX: usize = 8;
 
 pub(super) struct SkipList {
     /// Owns the head, the node before all others.
@@ -24,6 +28,8 @@ pub(super) struct SkipList {
     /// How many levels have nodes; may lag, which only costs time.
     height: AtomicUsize,
     shared: Shared,
+    /// No other list has it.
+    number: u64,
 }
 
 /// The position of the last insertion: at each level the nodes around it. The next node of a sorted block is searched
@@ -53,7 +59,13 @@ impl SkipList {
         // SAFETY: the block no longer moves its nodes, and the list owns it for as long as it uses the head.
         let head = unsafe { NodeRef::new(head) };
         head.link(0).store(ptr::null_mut(), Ordering::Relaxed);
-        SkipList { head_block: block, head, height: AtomicUsize::new(1), shared }
+        SkipList {
+            head_block: block,
+            head,
+            height: AtomicUsize::new(1),
+            shared,
+            number: prefetched::new_number(),
+        }
     }
 
     pub fn shared(&self) -> &Shared {
@@ -123,18 +135,21 @@ impl SkipList {
     }
 
     /// Starts loading what a search for each of these positions reads. The walks take turns: what one waits for is loaded while
-    /// the others compare, where searches one after the other would wait at each step.
-    pub fn prefetch(&self, positions: &[Position<'_>]) {
+    /// the others compare, where searches one after the other would wait at each step. Calls `ended` with the last node before each
+    /// position, by its index.
+    pub fn prefetch(&self, positions: &[Position<'_>], mut ended: impl FnMut(usize, NodeRef<'_>)) {
         let height = self.height.load(Ordering::Relaxed);
-        let mut walks: SmallVec<[(NodeRef<'_>, usize, &Position<'_>); PREFETCHED_MAX]> =
-            positions.iter().map(|position| (self.head, height, position)).collect();
+        let mut walks: SmallVec<[(NodeRef<'_>, usize, usize); PREFETCHED_MAX]> =
+            (0..positions.len()).map(|index| (self.head, height, index)).collect();
         while !walks.is_empty() {
-            walks.retain(|(node, levels, position)| {
+            walks.retain(|(node, levels, index)| {
+                let position = &positions[*index];
                 let level = *levels - 1;
                 match node.next(level) {
                     Some(next) if next.is_before(position) => *node = next,
                     found if level == 0 => {
                         found.into_iter().for_each(NodeRef::prefetch_entry);
+                        ended(*index, *node);
                         return false;
                     }
                     _ => *levels = level,
@@ -143,6 +158,38 @@ impl SkipList {
                 true
             });
         }
+    }
+
+    /// Notes for the thread that a node of this list precedes a key with this hash.
+    pub fn note_predecessor(&self, hash: u64, before: NodeRef<'_>) {
+        prefetched::note(self.number, hash, before.as_ptr());
+    }
+
+    /// Whether the thread knows a predecessor of a key with this hash.
+    pub fn has_predecessor(&self, hash: u64) -> bool {
+        prefetched::find(self.number, hash).is_some()
+    }
+
+    /// The nodes around a position of a key with this hash, if the thread knows a predecessor that is near.
+    #[inline]
+    pub fn around<'a>(
+        &'a self,
+        hash: u64,
+        position: &Position<'_>,
+    ) -> Option<(NodeRef<'a>, Option<NodeRef<'a>>)> {
+        // SAFETY: it is a node of this list, which keeps its nodes.
+        let mut prev = unsafe { NodeRef::<'a>::new(prefetched::find(self.number, hash)?) };
+        // Another key may have the same hash.
+        if prev != self.head && !prev.is_before(position) {
+            return None;
+        }
+        for _ in 0..STEPS_MAX {
+            match prev.next(0) {
+                Some(next) if next.is_before(position) => prev = next,
+                next => return Some((prev, next)),
+            }
+        }
+        None
     }
 
     fn search(&self, position: &Position<'_>) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
@@ -189,33 +236,8 @@ impl SkipList {
         self.move_finger(&position, finger);
         let height = node.height();
         for level in 0..height {
-            let (mut prev, mut next) = (finger.prev[level], finger.next[level]);
-            loop {
-                while let Some(after) = next
-                    && after.is_before(&position)
-                {
-                    (prev, next) = (after, after.next(level));
-                }
-                if level == 0
-                    && let Some(after) = next
-                    && after.csn() == position.csn
-                    && after.has_key(position.prefix, position.key)
-                {
-                    return false;
-                }
-                let next_ptr = next.map_or(ptr::null_mut::<Node>(), NodeRef::as_ptr);
-                node.link(level).store(next_ptr, Ordering::Relaxed);
-                let linked = prev.link(level).compare_exchange(
-                    next_ptr,
-                    node.as_ptr(),
-                    Ordering::Release,
-                    Ordering::Relaxed,
-                );
-                if linked.is_ok() {
-                    break;
-                }
-                next = prev.next(level);
-            }
+            let around = (finger.prev[level], finger.next[level]);
+            let Some(next) = self.link(node, &position, level, around) else { return false };
             (finger.prev[level], finger.next[level]) = (node, next);
         }
         finger.last = Some(node);
@@ -223,6 +245,53 @@ impl SkipList {
             self.height.fetch_max(height, Ordering::Relaxed);
         }
         true
+    }
+
+    /// Links a node that has one level, between these nodes or after them; the same as [`SkipList::insert`].
+    pub fn insert_between<'a>(
+        &'a self,
+        node: NodeRef<'a>,
+        around: (NodeRef<'a>, Option<NodeRef<'a>>),
+    ) -> bool {
+        debug_assert_eq!(node.height(), 1);
+        self.link(node, &node.position(), 0, around).is_some()
+    }
+
+    /// Links a node at a level, between two nodes or after them. Returns the one after it; `None` if its key and CSN are there.
+    #[inline]
+    fn link<'a>(
+        &'a self,
+        node: NodeRef<'a>,
+        position: &Position<'_>,
+        level: usize,
+        (mut prev, mut next): (NodeRef<'a>, Option<NodeRef<'a>>),
+    ) -> Option<Option<NodeRef<'a>>> {
+        loop {
+            while let Some(after) = next
+                && after.is_before(position)
+            {
+                (prev, next) = (after, after.next(level));
+            }
+            if level == 0
+                && let Some(after) = next
+                && after.csn() == position.csn
+                && after.has_key(position.prefix, position.key)
+            {
+                return None;
+            }
+            let next_ptr = next.map_or(ptr::null_mut::<Node>(), NodeRef::as_ptr);
+            node.link(level).store(next_ptr, Ordering::Relaxed);
+            let linked = prev.link(level).compare_exchange(
+                next_ptr,
+                node.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            if linked.is_ok() {
+                return Some(next);
+            }
+            next = prev.next(level);
+        }
     }
 
     /// Moves the finger to the position: up while the level's next node is before the position, then down. Levels above

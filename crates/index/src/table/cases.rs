@@ -12,16 +12,13 @@ use crate::version::{OutOfLine, VersionFlags};
 const TABLE: TableId = TableId(7);
 
 fn one_op(flags: u8, payload: &[u8], value_offset: Option<u32>) -> Block {
-    let mut builder = BlockBuilder::new(TABLE, 1, 1 + payload.len());
-    builder.push(BlockOp {
-        key: b"k",
-        hash: hash_key(TABLE, b"k"),
-        flags: VersionFlags(flags),
-        expires_at_ms: 0,
-        payload,
-        value_offset,
-        checksum: 99,
-    });
+    put(b"k", hash_key(TABLE, b"k"), flags, payload, value_offset)
+}
+
+fn put(key: &[u8], hash: u64, flags: u8, payload: &[u8], value_offset: Option<u32>) -> Block {
+    let mut builder = BlockBuilder::new(TABLE, 1, key.len() + payload.len());
+    let flags = VersionFlags(flags);
+    builder.push(BlockOp { key, hash, flags, expires_at_ms: 0, payload, value_offset, checksum: 99 });
     builder.finish()
 }
 
@@ -175,5 +172,35 @@ fn an_idle_cursor_keeps_no_memtable_that_was_merged() {
             if forward { cursor.next() } else { cursor.prev() }.unwrap();
         }
         assert_eq!(cursor.key(), None);
+    }
+}
+
+/// Twenty keys of one hash: look-ups begin at the predecessor of one of them, which comes before others, or after them.
+#[test]
+fn a_predecessor_of_another_key_with_the_same_hash_does_no_harm() {
+    const HASH: u64 = 77;
+    let keys: Vec<_> = (0..20u8).map(|number| [b'k', number]).collect();
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 3 }));
+    let mut csn = Csn::ZERO;
+    let mut put_all = |other: &[u8]| {
+        for key in &keys {
+            table.memtables().prefetch(&mut [(other, HASH)].into_iter().collect());
+            csn = csn.next();
+            table.apply(put(key, HASH, 0, key, None), csn, Lsn::new(3, 100));
+        }
+        csn
+    };
+    for other in [[b'k', 0], [b'k', 19], [b'k', 10], [b'a', 0], [b'z', 0]] {
+        let last = put_all(&other);
+        for at in [last, Csn(last.0 - 20), Csn(last.0 - 7)] {
+            for (key, number) in keys.iter().zip(1..) {
+                let written =
+                    if Csn(last.0 - 20 + number) <= at { last.0 - 20 } else { last.0.saturating_sub(40) };
+                let expected = (written + number <= at.0 && at > Csn::ZERO).then_some(Csn(written + number));
+                table.memtables().prefetch(&mut [(&other[..], HASH)].into_iter().collect());
+                let found = table.memtables().get(key, HASH, at);
+                assert_eq!(found.map(|version| version.csn), expected, "{key:?} at {at}, after {other:?}");
+            }
+        }
     }
 }

@@ -46,6 +46,8 @@ enum Step {
     RemoveRanges,
     Open(usize, usize, bool),
     Walk(usize, Vec<bool>),
+    /// The look-ups and commits that follow begin where it found the keys.
+    Prefetch,
     Check(usize),
 }
 
@@ -70,6 +72,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (any::<usize>(), key.clone(), any::<bool>()).prop_map(|(s, k, f)| Step::Open(s, k, f)),
         5 => (any::<usize>(), prop::collection::vec(prop::bool::weighted(0.7), 1..5))
             .prop_map(|(c, moves)| Step::Walk(c, moves)),
+        3 => Just(Step::Prefetch),
         3 => any::<usize>().prop_map(Step::Check),
     ];
     prop::collection::vec(step, 1..100)
@@ -172,6 +175,7 @@ impl World {
             Step::RemoveRanges => self.remove_ranges(),
             Step::Open(at, key, forward) => self.open(at, KEYS[key], forward),
             Step::Walk(i, moves) => self.walk(i, &moves),
+            Step::Prefetch => self.table.prefetch(KEYS),
             Step::Check(i) => self.check(i),
         }
     }

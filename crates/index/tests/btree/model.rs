@@ -59,6 +59,10 @@ enum Step {
     FailedMerge {
         seed: u64,
     },
+    /// The look-ups of some keys begin where it found them, from then on.
+    Prefetch {
+        seed: u64,
+    },
 }
 
 /// What happens while a step, or the end, writes one of its records.
@@ -133,6 +137,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0u64..20, meanwhile()).prop_map(|(after, meanwhile)| Step::Finish { after, meanwhile }),
         1 => Just(Step::Reopen),
         1 => any::<u64>().prop_map(|seed| Step::FailedMerge { seed }),
+        6 => any::<u64>().prop_map(|seed| Step::Prefetch { seed }),
     ]
 }
 
@@ -143,6 +148,8 @@ struct World {
     /// Every version that was ever merged.
     all: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
     snapshots: Vec<u64>,
+    /// The keys that were prefetched last.
+    prefetched: Vec<Vec<u8>>,
     csn: u64,
     /// The pass that is open, and what had been merged when it began.
     pass: Option<(WriteOut, u64)>,
@@ -184,6 +191,7 @@ impl World {
             options,
             all: BTreeMap::new(),
             snapshots: Vec::new(),
+            prefetched: Vec::new(),
             csn: 0,
             pass: None,
             root: Lsn::NULL,
@@ -298,6 +306,7 @@ impl World {
             Step::WriteSome { bytes_max, after, meanwhile } => self.write_some(bytes_max, after, meanwhile),
             Step::Finish { after, meanwhile } => self.finish(after, meanwhile),
             Step::Reopen => self.reopen(),
+            Step::Prefetch { seed } => self.prefetch(seed),
         }
     }
 
@@ -452,6 +461,17 @@ impl World {
         }
     }
 
+    fn prefetch(&mut self, seed: u64) {
+        let mut rng = Rng(seed | 1);
+        let known: Vec<_> = self.all.keys().collect();
+        let mut choose = || match known.len() as u64 {
+            0 => key(rng.below(5000)),
+            len => known[rng.below(len) as usize].clone(),
+        };
+        self.prefetched = (0..16).map(|_| choose()).collect();
+        self.tree.prefetch(&self.prefetched.iter().map(|key| (&key[..], 0)).collect::<Vec<_>>());
+    }
+
     fn check(&self) {
         for at in self.snapshots.iter().copied().chain([self.csn, u64::MAX]) {
             let seen =
@@ -466,7 +486,8 @@ impl World {
             let mut found = rows(&self.tree, at);
             found.retain(|(key, csn, _)| self.all[key][csn].flags == 0);
             assert_eq!(found, expected, "at {at}");
-            for (key, versions) in self.all.iter().take(50) {
+            let prefetched = self.prefetched.iter().filter_map(|key| self.all.get_key_value(key));
+            for (key, versions) in prefetched.chain(self.all.iter().take(50)) {
                 let alive = seen(versions).filter(|put| put.flags == 0).map(|put| (put.csn, put.payload));
                 let found = get(&self.tree, key, at).filter(|(csn, _)| versions[csn].flags == 0);
                 assert_eq!(found, alive);

@@ -294,11 +294,13 @@ impl Leaf {
         search::prefetch(self.slots());
     }
 
-    /// Starts loading the first entry at or after `key`.
-    pub(crate) fn prefetch_entry(&self, key: &[u8]) {
-        let entry = self.heap().as_ptr().wrapping_add(self.start(self.lower_bound(key)));
+    /// Starts loading the first entry at or after `key`; returns which one it is.
+    pub(crate) fn prefetch_entry(&self, key: &[u8]) -> usize {
+        let index = self.lower_bound(key);
+        let entry = self.heap().as_ptr().wrapping_add(self.start(index));
         prefetch(entry);
         prefetch(entry.wrapping_add(64));
+        index
     }
 
     /// The entries of `key`.
@@ -323,14 +325,20 @@ impl Leaf {
     /// The newest entry of `key` at or below `at`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], at: Csn) -> Option<Entry<'_>> {
-        let mut index = self.lower_bound(key);
-        if index == self.count() {
-            return None;
-        }
-        let mut entry = self.entry(index);
-        if entry.key != key {
-            return None;
-        }
+        self.find_from(self.lower_bound(key), key, at).flatten()
+    }
+
+    /// The same, if the versions of `key` begin with entry `index`; `None` if they do not.
+    #[inline]
+    pub(crate) fn find_from(&self, index: usize, key: &[u8], at: Csn) -> Option<Option<Entry<'_>>> {
+        let begins = |entry: &Entry<'_>| entry.key == key && !entry.is_same_key();
+        let first = (index < self.count()).then(|| self.entry(index)).filter(begins)?;
+        Some(self.at_or_below(index, first, at))
+    }
+
+    /// The newest version at or below `at` of a key whose versions begin with this entry.
+    #[inline]
+    fn at_or_below<'l>(&'l self, mut index: usize, mut entry: Entry<'l>, at: Csn) -> Option<Entry<'l>> {
         while entry.csn > at {
             index += 1;
             if index == self.count() {
