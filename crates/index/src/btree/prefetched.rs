@@ -18,24 +18,25 @@ use fulgurite_types::Csn;
 use super::node::entry::Entry;
 use super::node::leaf::Leaf;
 use super::slot::{Loaded, Ref, Slot};
-use crate::memtables::PREFETCHED_MAX;
 
-/// How often inner nodes have left slots of a tree, from a number on that is no other tree's.
+/// The number of the last moment when an inner node left a slot of a tree. No other tree has it, and no tree twice.
 #[derive(Debug)]
 pub(crate) struct Structure(AtomicU64);
 
-/// Trees are so far apart: none has so many changes.
-const CHANGES_MAX: u64 = 1 << 40;
+/// A number that was not given before.
+fn new_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 impl Structure {
     pub(crate) fn new() -> Structure {
-        static TREES: AtomicU64 = AtomicU64::new(1);
-        Structure(AtomicU64::new(TREES.fetch_add(1, Ordering::Relaxed).wrapping_mul(CHANGES_MAX)))
+        Structure(AtomicU64::new(new_number()))
     }
 
     /// An inner node has left its slot. Called before the node is handed to the epoch.
     pub(crate) fn changes(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.0.swap(new_number(), Ordering::SeqCst);
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -43,9 +44,14 @@ impl Structure {
     }
 }
 
+/// A thread remembers at most so many positions, each in the entry that its key says: a batch of commands reads about as many keys.
+const POSITIONS_MAX: usize = 128;
+
 /// Where a key was found.
 #[derive(Clone, Copy)]
 struct Position {
+    /// Of the tree, when the prefetch began; 0 is none's.
+    structure: u64,
     fingerprint: u64,
     slot: *const Slot,
     leaf: *const Leaf,
@@ -53,17 +59,11 @@ struct Position {
     index: usize,
 }
 
-struct Positions {
-    /// The structure of the tree that the positions are of, when the prefetch began; 0 is none's.
-    structure: u64,
-    count: usize,
-    of_keys: [Position; PREFETCHED_MAX],
-}
-
-const NONE: Position = Position { fingerprint: 0, slot: std::ptr::null(), leaf: std::ptr::null(), index: 0 };
+const NONE: Position =
+    Position { structure: 0, fingerprint: 0, slot: std::ptr::null(), leaf: std::ptr::null(), index: 0 };
 
 thread_local! {
-    static PREFETCHED: RefCell<Positions> = const { RefCell::new(Positions { structure: 0, count: 0, of_keys: [NONE; PREFETCHED_MAX] }) };
+    static PREFETCHED: RefCell<[Position; POSITIONS_MAX]> = const { RefCell::new([NONE; POSITIONS_MAX]) };
 }
 
 /// The end of a key, where those of a batch differ.
@@ -75,19 +75,16 @@ fn fingerprint(key: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Forgets the positions of the thread. Those that follow are of a tree whose structure was this when the prefetch began.
-pub(crate) fn begin(structure: u64) {
-    PREFETCHED.with_borrow_mut(|positions| (positions.structure, positions.count) = (structure, 0));
+/// The highest bits of a product depend on all bits of the fingerprint (Knuth's multiplicative hashing).
+fn entry_of(fingerprint: u64) -> usize {
+    (fingerprint.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - POSITIONS_MAX.ilog2())) as usize
 }
 
-/// Notes where a key was found: the entry at or after it.
-pub(crate) fn note(key: &[u8], slot: &Slot, leaf: &Ref<'_, Leaf>, index: usize) {
-    PREFETCHED.with_borrow_mut(|positions| {
-        if let Some(position) = positions.of_keys.get_mut(positions.count) {
-            *position = Position { fingerprint: fingerprint(key), slot, leaf: leaf.get(), index };
-            positions.count += 1;
-        }
-    });
+/// Notes where a key was found: the entry at or after it. `structure` is that of the tree when the prefetch began.
+pub(crate) fn note(structure: u64, key: &[u8], slot: &Slot, leaf: &Ref<'_, Leaf>, index: usize) {
+    let fingerprint = fingerprint(key);
+    let position = Position { structure, fingerprint, slot, leaf: leaf.get(), index };
+    PREFETCHED.with_borrow_mut(|positions| positions[entry_of(fingerprint)] = position);
 }
 
 /// The leaf of `key` and its newest entry at or below `at`, if the thread has its position. The reader has taken its list of
@@ -99,15 +96,11 @@ pub(crate) fn find<'a>(
     at: Csn,
     guard: &'a Guard,
 ) -> Option<(Ref<'a, Leaf>, Option<Entry<'a>>)> {
-    let now = structure.now();
-    let position = PREFETCHED.with_borrow(|positions| {
-        let is_for_key = |position: &&Position| position.fingerprint == fingerprint(key);
-        if positions.structure == now {
-            positions.of_keys[..positions.count].iter().find(is_for_key).copied()
-        } else {
-            None
-        }
-    })?;
+    let fingerprint = fingerprint(key);
+    let position = PREFETCHED.with_borrow(|positions| positions[entry_of(fingerprint)]);
+    if position.structure != structure.now() || position.fingerprint != fingerprint {
+        return None;
+    }
     // SAFETY: as INV-IDX-16 says: `guard` was pinned before the structure was found to be that of the prefetch, so what inner nodes
     // held then lives as long as it.
     let slot: &'a Slot = unsafe { &*position.slot };

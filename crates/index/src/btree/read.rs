@@ -98,7 +98,7 @@ impl Tree {
     /// See [`crate::Base::prefetch`]. The searches take turns at each level, so that the loads of all go on at once.
     pub(crate) fn prefetch(&self, keys: &[(&[u8], u64)]) {
         let guard = epoch::pin();
-        prefetched::begin(self.nodes.residency.structure().now());
+        let structure = self.nodes.residency.structure().now();
         let mut slots: SmallVec<[&Slot; PREFETCHED_MAX]> = keys.iter().map(|_| &*self.root).collect();
         loop {
             let mut are_inner = false;
@@ -125,7 +125,7 @@ impl Tree {
         leaves.iter().flatten().for_each(|leaf| leaf.get().prefetch_search());
         for ((leaf, slot), (key, _)) in leaves.iter().zip(slots).zip(keys) {
             if let Some(leaf) = leaf {
-                prefetched::note(key, slot, leaf, leaf.get().prefetch_entry(key));
+                prefetched::note(structure, key, slot, leaf, leaf.get().prefetch_entry(key));
             }
         }
     }

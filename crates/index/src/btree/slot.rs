@@ -136,7 +136,7 @@ impl Residency {
         }
     }
 
-    /// How often inner nodes have left slots of the tree.
+    /// When an inner node left a slot of the tree last.
     #[inline]
     pub(crate) fn structure(&self) -> &Structure {
         &self.structure

@@ -12,13 +12,13 @@ use smallvec::SmallVec;
 use super::PREFETCHED_MAX;
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;
-use super::filter::Filter;
+use super::filter::{Filter, FilterLevel};
 use super::list::MEMTABLE_LIST_BYTES;
 use super::merge_source::MemtableSource;
 use super::node::{NodeRef, Position};
 use super::recovered::RecoveredBatch;
 use super::shared::Shared;
-use super::skip_list::SkipList;
+use super::skip_list::{Finger, SkipList};
 use crate::memory::{COUNTS_BYTES, IndexMemory, TableCharge};
 use fulgurite_types::sync::AtomicPtr;
 
@@ -142,35 +142,47 @@ impl Memtable {
         block.stamp(csn, body_lsn, self.list.shared());
         let block = self.adopt(block);
         // SAFETY: the memtable owns the block now, and `stamp` is over.
-        let nodes = unsafe { block::nodes(block) };
+        let (mut nodes, mut ahead) = unsafe { (block::nodes(block), block::nodes(block)) };
         let filter = self.filter.level(self.entries(), self.memory.memtables());
-        if entries > 1 {
-            let mut positions = SmallVec::<[Position<'_>; PREFETCHED_MAX]>::new();
-            // SAFETY: as above.
-            for node in unsafe { block::nodes(block) }.take(PREFETCHED_MAX) {
-                filter.prefetch(node.hash_before_linking());
-                if !self.list.has_predecessor(node.hash_before_linking()) {
-                    positions.push(node.position());
-                }
-            }
-            self.list.prefetch(&positions, |_, _| {});
-        }
         let mut finger = self.list.finger();
-        for node in nodes {
-            let hash = node.hash_before_linking();
-            filter.add(hash);
-            if node.height() == 1
-                && let Some(around) = self.list.around(hash, &node.position())
-            {
-                self.list.insert_between(node, around);
-            } else {
-                self.list.insert(node, &mut finger);
+        loop {
+            let some: SmallVec<[NodeRef<'_>; PREFETCHED_MAX]> = ahead.by_ref().take(PREFETCHED_MAX).collect();
+            let Some(last) = some.last() else { break };
+            if entries > 1 && !self.list.is_near(&last.position(), &finger) {
+                self.prefetch_insertions(&some, &filter);
+            }
+            for node in nodes.by_ref().take(some.len()) {
+                self.link(node, &filter, &mut finger);
             }
         }
         if empty_ranges.asks_for_writes() {
             // SAFETY: as above.
             let values = unsafe { block::nodes(block) }.filter(|node| !node.flags().is_tombstone());
             empty_ranges.written(values.map(NodeRef::key));
+        }
+    }
+
+    /// Starts loading what [`Memtable::link`] reads, where the thread knows no predecessor.
+    fn prefetch_insertions(&self, nodes: &[NodeRef<'_>], filter: &FilterLevel<'_>) {
+        let mut positions = SmallVec::<[Position<'_>; PREFETCHED_MAX]>::new();
+        for node in nodes {
+            filter.prefetch(node.hash_before_linking());
+            if !self.list.has_predecessor(node.hash_before_linking()) {
+                positions.push(node.position());
+            }
+        }
+        self.list.prefetch(&positions, |_, _| {});
+    }
+
+    fn link<'a>(&'a self, node: NodeRef<'a>, filter: &FilterLevel<'_>, finger: &mut Finger<'a>) {
+        let hash = node.hash_before_linking();
+        filter.add(hash);
+        if node.height() == 1
+            && let Some(around) = self.list.around(hash, &node.position())
+        {
+            self.list.insert_between(node, around);
+        } else {
+            self.list.insert(node, finger);
         }
     }
 
@@ -231,7 +243,7 @@ impl Memtable {
         let position = self.list.position(key, at);
         let found = match self.list.around(hash, &position) {
             Some((_, next)) => next,
-            None => self.list.at_or_after(&position),
+            None => self.list.search_and_note(hash, &position),
         };
         found.filter(|node| node.has_key(position.prefix, key))
     }

@@ -184,7 +184,6 @@ impl Memtables {
     /// Starts loading what [`Memtables::get`] reads for each of these keys, with their hashes; keeps those of which no memtable has a
     /// version, as far as the filters know.
     pub(crate) fn prefetch(&self, keys: &mut PrefetchedKeys<'_>) {
-        prefetched::begin();
         self.list.with(|list| {
             for memtable in list.newest_first() {
                 keys.iter().for_each(|(_, hash)| memtable.prefetch_filter(*hash));

@@ -1,4 +1,4 @@
-//! Where a thread's last prefetch found its keys in memtables: the look-ups and insertions that follow begin there.
+//! Where a thread's last prefetches and look-ups found keys in memtables: the look-ups and insertions that follow begin there.
 //!
 //! A node that once precedes a key always does, as nodes are only added ([`super::skip_list`]). So a predecessor of a key, once the last
 //! node before it, stays one; a search that begins there has a few more steps to go, or gives up. A list keeps its nodes as long as
@@ -8,24 +8,25 @@ use std::cell::RefCell;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::PREFETCHED_MAX;
 use super::node::Node;
 
-/// How many there are at most: keys may be in several memtables.
-const PREDECESSORS_MAX: usize = 2 * PREFETCHED_MAX;
+/// A thread remembers at most so many, each in the entry that the hash of its key says: a batch of commands writes about as many keys.
+const PREDECESSORS_MAX: usize = 128;
 
-struct Predecessors {
-    count: usize,
-    /// Of the keys.
-    hashes: [u64; PREDECESSORS_MAX],
-    /// The number of the list, and a node of it that precedes the key.
-    before: [(u64, *mut Node); PREDECESSORS_MAX],
+#[derive(Clone, Copy)]
+struct Predecessor {
+    /// Of the key.
+    hash: u64,
+    /// The number of the list; 0 is none's.
+    list: u64,
+    /// A node of it that precedes the key.
+    node: *mut Node,
 }
 
+const NONE: Predecessor = Predecessor { hash: 0, list: 0, node: ptr::null_mut() };
+
 thread_local! {
-    static PREFETCHED: RefCell<Predecessors> = const {
-        RefCell::new(Predecessors { count: 0, hashes: [0; PREDECESSORS_MAX], before: [(0, ptr::null_mut()); PREDECESSORS_MAX] })
-    };
+    static PREFETCHED: RefCell<[Predecessor; PREDECESSORS_MAX]> = const { RefCell::new([NONE; PREDECESSORS_MAX]) };
 }
 
 /// A number for a list, which no other has.
@@ -34,28 +35,19 @@ pub(super) fn new_number() -> u64 {
     LISTS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Forgets the predecessors that the thread knows.
-pub(super) fn begin() {
-    PREFETCHED.with_borrow_mut(|known| known.count = 0);
+fn entry_of(hash: u64) -> usize {
+    hash as usize % PREDECESSORS_MAX
 }
 
 /// Notes that a node of a list precedes a key.
-pub(super) fn note(list: u64, hash: u64, before: *mut Node) {
-    PREFETCHED.with_borrow_mut(|known| {
-        let at = known.count;
-        if at < PREDECESSORS_MAX {
-            (known.hashes[at], known.before[at]) = (hash, (list, before));
-            known.count += 1;
-        }
-    });
+#[inline]
+pub(super) fn note(list: u64, hash: u64, node: *mut Node) {
+    PREFETCHED.with_borrow_mut(|known| known[entry_of(hash)] = Predecessor { hash, list, node });
 }
 
 /// A node of the list that precedes the key, if the thread knows one.
 #[inline]
 pub(super) fn find(list: u64, hash: u64) -> Option<NonNull<Node>> {
-    PREFETCHED.with_borrow(|known| {
-        let mut hashes = known.hashes[..known.count].iter().zip(&known.before);
-        let found = hashes.find(|(own, (its_list, _))| **own == hash && *its_list == list);
-        found.and_then(|(_, (_, node))| NonNull::new(*node))
-    })
+    let known = PREFETCHED.with_borrow(|known| known[entry_of(hash)]);
+    NonNull::new(known.node).filter(|_| known.hash == hash && known.list == list)
 }

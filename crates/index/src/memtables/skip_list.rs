@@ -21,6 +21,9 @@ const SAMPLED_NODES_MAX: u64 = 64;
 /// A search from a prefetched predecessor gives up after so many steps.
 const STEPS_MAX: usize = 8;
 
+/// Between two nodes of this level are about sixteen.
+const NEAR_LEVEL: usize = 2;
+
 pub(super) struct SkipList {
     /// Owns the head, the node before all others.
     head_block: Block,
@@ -134,6 +137,11 @@ impl SkipList {
         (prev != self.head).then_some(prev)
     }
 
+    /// Whether few nodes are between the last insertion and a later position: a search from there is short.
+    pub fn is_near(&self, position: &Position<'_>, finger: &Finger<'_>) -> bool {
+        finger.last.is_some() && finger.next[NEAR_LEVEL].is_none_or(|next| !next.is_before(position))
+    }
+
     /// Starts loading what a search for each of these positions reads. The walks take turns: what one waits for is loaded while
     /// the others compare, where searches one after the other would wait at each step. Calls `ended` with the last node before each
     /// position, by its index.
@@ -163,6 +171,13 @@ impl SkipList {
     /// Notes for the thread that a node of this list precedes a key with this hash.
     pub fn note_predecessor(&self, hash: u64, before: NodeRef<'_>) {
         prefetched::note(self.number, hash, before.as_ptr());
+    }
+
+    /// The first node at or after a position of a key with this hash. The thread knows its predecessor from then on.
+    pub fn search_and_note(&self, hash: u64, position: &Position<'_>) -> Option<NodeRef<'_>> {
+        let (before, found) = self.search(position);
+        self.note_predecessor(hash, before);
+        found
     }
 
     /// Whether the thread knows a predecessor of a key with this hash.
