@@ -65,6 +65,7 @@ pub(crate) fn execute(
     drop(context);
     drop(running);
     let Ok(result) = ran else {
+        out.truncate(start);
         tracing::error!("a command panicked; its connection is closed");
         return Outcome::Close;
     };

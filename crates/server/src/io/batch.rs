@@ -175,6 +175,7 @@ impl<'s> Batch<'s> {
                 return Ran::Fails;
             }
             Err(_) => {
+                out.truncate(start);
                 tracing::error!("a command panicked; its connection is closed");
                 return Ran::Panicked;
             }

@@ -186,9 +186,11 @@ impl Connection {
     /// A worker ran its command. Returns false if the connection has to be closed.
     pub fn finish(&mut self, finished: Finished) -> bool {
         let Finished { session, reply, outcome, paused, storing, .. } = finished;
-        let start = self.output.bytes.len();
-        self.output.bytes.extend_from_slice(&reply);
-        self.note(start, outcome, &session);
+        if outcome != Outcome::Close {
+            let start = self.output.bytes.len();
+            self.output.bytes.extend_from_slice(&reply);
+            self.note(start, outcome, &session);
+        }
         self.session = Some(session);
         self.paused = paused;
         self.at_worker_bytes = 0;

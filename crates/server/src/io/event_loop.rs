@@ -44,8 +44,12 @@ const LEADS_UP_TO_NS: u64 = 1_000_000;
 /// How many bytes a read asks for.
 const READ_BYTES: usize = 16 << 10;
 
-/// How many connections have their replies sent together, at most.
+/// Replies are sent together of so many connections at most,
 const SENT_TOGETHER: usize = 64;
+
+/// of so many commands, which take about two milliseconds, and when there are so many bytes of them.
+const STEPS_SENT_TOGETHER: usize = 1_024;
+const BYTES_SENT_TOGETHER: usize = 256 << 10;
 
 /// How many connections are accepted in a round.
 const ACCEPTS_A_ROUND: usize = 256;
@@ -68,6 +72,24 @@ struct Round<'s> {
     turns_left: usize,
 }
 
+/// Connections that have replies which may be sent.
+#[derive(Default)]
+struct Outbox {
+    tokens: Vec<usize>,
+    /// How many bytes they had when they came.
+    bytes: usize,
+    /// How many steps connections made since the first came.
+    steps: usize,
+}
+
+impl Outbox {
+    fn is_full(&self) -> bool {
+        self.tokens.len() >= SENT_TOGETHER
+            || self.bytes >= BYTES_SENT_TOGETHER
+            || self.steps >= STEPS_SENT_TOGETHER
+    }
+}
+
 /// An I/O thread.
 pub(crate) struct IoThread {
     pub(super) shared: Arc<Shared>,
@@ -80,8 +102,7 @@ pub(crate) struct IoThread {
     free: Vec<usize>,
     /// Connections that have another turn.
     turns: Vec<usize>,
-    /// Connections that have replies which may be sent.
-    outbox: Vec<usize>,
+    outbox: Outbox,
     waiting: Waiting,
     gathering: Gathering,
     idle_polling: IdlePolling,
@@ -124,7 +145,7 @@ impl IoThread {
             connections: Vec::new(),
             free: Vec::new(),
             turns: Vec::new(),
-            outbox: Vec::new(),
+            outbox: Outbox::default(),
             waiting: Waiting::default(),
             gathering: Gathering::default(),
             idle_polling: IdlePolling::new(shared.config.idle_poll),
@@ -372,7 +393,10 @@ impl IoThread {
             let io = Io { shared, counts, buffer, thread: *number };
             let turned = catch_unwind(AssertUnwindSafe(|| connection.take_turn(io, batch, token, &mut turn)));
             match turned {
-                Ok(Turned::Ended(next)) => return self.after(token, next),
+                Ok(Turned::Ended(next)) => {
+                    self.outbox.steps += STEPS_A_TURN - turn.steps;
+                    return self.after(token, next);
+                }
                 Ok(Turned::EndsBatch) => self.end_batch(round),
                 Ok(Turned::FailsBatch) => self.give_up_batch(round),
                 Ok(Turned::Panicked) => {
@@ -381,6 +405,8 @@ impl IoThread {
                 }
                 Err(_) => {
                     tracing::error!("an I/O thread panicked in the turn of a connection, which is closed");
+                    // Its replies may be those of anything.
+                    connection.is_in_outbox = false;
                     self.give_up_batch(round);
                     return self.close(token);
                 }
@@ -448,10 +474,11 @@ impl IoThread {
         connection.output.release(self.watch.reached(), |commit| self.watch.acknowledge(commit));
         if next != Next::Close && connection.output.is_ready() && !connection.is_in_outbox {
             connection.is_in_outbox = true;
-            self.outbox.push(token);
+            self.outbox.tokens.push(token);
+            self.outbox.bytes += connection.output.unsent();
         }
         self.file(token, next);
-        if self.outbox.len() >= SENT_TOGETHER {
+        if self.outbox.is_full() {
             self.send_outbox();
         }
     }
@@ -459,11 +486,11 @@ impl IoThread {
     /// Sends what may be sent. The first reply wakes a client that sleeps, and a client of several connections is awake for the others:
     /// to wake it costs as much as to send ten.
     fn send_outbox(&mut self) {
-        let mut tokens = std::mem::take(&mut self.outbox);
-        for token in tokens.drain(..) {
+        let mut outbox = std::mem::take(&mut self.outbox);
+        for token in outbox.tokens.drain(..) {
             self.send(token);
         }
-        self.outbox = tokens;
+        self.outbox.tokens = outbox.tokens;
     }
 
     fn send(&mut self, token: usize) {
@@ -476,16 +503,20 @@ impl IoThread {
     /// Files a connection where it waits.
     fn file(&mut self, token: usize, mut next: Next) {
         let Some(connection) = &mut self.connections[token] else { return };
+        // What is sent in a moment does not count yet.
+        let is_to_be_sent = connection.is_in_outbox;
         let hard_bytes = self.shared.settings.output_limit().hard_bytes;
-        if hard_bytes > 0 && connection.output.unsent() > hard_bytes && !connection.is_in_outbox {
+        if hard_bytes > 0 && connection.output.unsent() > hard_bytes && !is_to_be_sent {
             tracing::warn!("a connection is closed: it leaves more replies than client-output-buffer-limit");
             next = Next::Close;
         }
         if next == Next::Close {
             return self.close(token);
         }
-        connection.continue_reply(&self.shared, self.number, token);
-        connection.show_memory();
+        if !is_to_be_sent {
+            connection.continue_reply(&self.shared, self.number, token);
+            connection.show_memory();
+        }
         if connection.has_paused() && !connection.is_paused {
             connection.is_paused = true;
             self.paused.push(token);
