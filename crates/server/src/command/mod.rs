@@ -105,6 +105,18 @@ impl Command {
         fixed.filter_map(move |index| args.get(index as usize)).chain(counted)
     }
 
+    /// The field or member among the arguments of a command that looks one up in the collection of its key; the last of several of
+    /// `ZADD`, the first of several of others.
+    pub fn member_of<'a>(&self, args: &Args<'a>) -> Option<&'a [u8]> {
+        let looks_one_up = matches!(self.group, "hash" | "set" | "sorted-set") && self.has_flag("fast");
+        let index = match self.name {
+            "zadd" => args.len() - 1,
+            "zincrby" => 3,
+            _ => 2,
+        };
+        args.get(index).filter(|_| looks_one_up && index > 1)
+    }
+
     /// Whether its arguments name keys.
     pub fn has_keys(&self) -> bool {
         self.keys.first > 0 || self.keys.count_at > 0

@@ -8,13 +8,13 @@ use crate::Dispatch;
 use crate::args::{Args, OwnedArgs};
 use crate::command::{self, Command};
 use crate::execute::{INLINE_ARGUMENTS_MAX, Outcome, execute};
-use crate::model::{Counts, head_key};
+use crate::model::{Counts, TableKey, head_key};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::tallies::Reason;
 
 /// So many keys of commands that have arrived are prefetched together.
-const PREFETCHED_KEYS_MAX: usize = 16;
+const PREFETCHED_KEYS_MAX: usize = 32;
 
 /// What an I/O thread runs commands with.
 pub(super) struct Io<'s, 'c> {
@@ -175,6 +175,7 @@ pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usiz
     let mut parser = Parser::new(Limits::default());
     parser.set_authenticated(session.is_authenticated);
     let mut keys = SmallVec::<[_; PREFETCHED_KEYS_MAX]>::new();
+    let mut members = SmallVec::<[_; PREFETCHED_KEYS_MAX]>::new();
     let mut end = 0;
     while keys.len() < PREFETCHED_KEYS_MAX
         && let Ok(parsed) = parser.parse(&input[end..])
@@ -184,10 +185,15 @@ pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usiz
         if let Some(command) = command::find(&args[0]).filter(|_| args.len() <= INLINE_ARGUMENTS_MAX) {
             let room = PREFETCHED_KEYS_MAX - keys.len();
             keys.extend(command.keys_of(&args).take(room).map(|key| head_key(keyspace, key)));
+            let member = args.get(1).zip(command.member_of(&args));
+            members.extend(member.map(|(key, name)| (TableKey::from_slice(key), TableKey::from_slice(name))));
         }
         end += parsed.consumed_bytes;
     }
     shared.model.tables.heads.prefetch(keys);
+    if members.len() > 1 {
+        shared.model.prefetch_members(keyspace, &members);
+    }
     end
 }
 

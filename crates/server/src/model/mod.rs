@@ -1,5 +1,6 @@
 //! The data model: how Redis's keys and values are kept in tables of the engine. `docs/format/redis.md` specifies the bytes.
 
+mod block_starts;
 mod content;
 mod counts;
 mod head;

@@ -4,14 +4,20 @@
 //! before the one of the member, and what is counted in that one. With blocks of up to twice the square root of the members, both are
 //! about as many rows. A small set has no blocks, and costs no row for them.
 //!
+//! A block's row says where the block ends, too, so it can be looked up by a start that is remembered ([`BlockStarts`]), and need not
+//! be searched for.
+//!
 //! **INV-ZSET-1.** A sorted set has as many rows of blocks as its head says (`Collection::first`). If it has any, the first begins
 //! before every member; a member is counted in the last block that begins at it or before it, and in no other. So their numbers add up
-//! to the head's count. No block but the first is empty.
+//! to the head's count. No block but the first is empty. A row that says where its block ends names the start of the next one, or says
+//! that there is none.
 
 use std::ops::Bound;
 
 use fulgurite::Value;
 use fulgurite::limits::KEY_BYTES_MAX;
+
+use smallvec::SmallVec;
 
 use super::content::{
     Bounds, NAME_BYTES_MAX, Section, encode_score, score_key, section_bounds, section_key, split_score_key,
@@ -113,12 +119,67 @@ struct Block {
     /// Its key, which says where it begins.
     key: TableKey,
     members: u64,
+    end: BlockEnd,
 }
+
+/// Where a block ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum BlockEnd {
+    /// Where the next one begins, which has to be looked up: the row is of a version that did not write it.
+    Unknown,
+    /// It is the last one.
+    Last,
+    /// Where the next one begins: its score and name, of which a long one is cut.
+    Next(TableKey),
+}
+
+/// So much of the next one's score and name is written.
+const END_BYTES_MAX: usize = 64;
+
+const LAST: u8 = 0;
+const NEXT: u8 = 1;
+
+/// Bytes of the key of a block before the score: the id and the section.
+const SECTION_BYTES: usize = 9;
 
 impl Block {
     fn decode(key: &[u8], value: &[u8]) -> Result<Block> {
-        let members = value.try_into().map_err(|_| damaged_row(key))?;
-        Ok(Block { key: TableKey::from_slice(key), members: u64::from_le_bytes(members) })
+        let (members, end) = value.split_first_chunk().ok_or_else(|| damaged_row(key))?;
+        let end = match end {
+            [] => BlockEnd::Unknown,
+            [LAST] => BlockEnd::Last,
+            [NEXT, next @ ..] => BlockEnd::Next(TableKey::from_slice(next)),
+            _ => return Err(damaged_row(key)),
+        };
+        Ok(Block { key: TableKey::from_slice(key), members: u64::from_le_bytes(*members), end })
+    }
+
+    fn encode(&self) -> SmallVec<[u8; 64]> {
+        let mut value = SmallVec::from_slice(&self.members.to_le_bytes());
+        match &self.end {
+            BlockEnd::Unknown => {}
+            BlockEnd::Last => value.push(LAST),
+            BlockEnd::Next(next) => {
+                value.push(NEXT);
+                value.extend_from_slice(next);
+            }
+        }
+        value
+    }
+
+    /// Whether its row says that a row of its collection, at or above its start, is in it. If not, it may be in it nevertheless.
+    fn ends_after(&self, row: &[u8]) -> bool {
+        match &self.end {
+            BlockEnd::Unknown => false,
+            BlockEnd::Last => true,
+            BlockEnd::Next(next) => row[SECTION_BYTES..] < next[..],
+        }
+    }
+
+    /// The end of a block after which one with this key begins.
+    fn end_before(key: &[u8]) -> BlockEnd {
+        let next = &key[SECTION_BYTES..];
+        BlockEnd::Next(TableKey::from_slice(&next[..next.len().min(END_BYTES_MAX)]))
     }
 
     /// The lowest key of the rows of its members.
@@ -307,8 +368,22 @@ impl View<'_> {
 
     /// The block of a row of the section of scores, of a set that has blocks.
     fn block_at(&self, zset: &Collection, row: &[u8]) -> Result<Block> {
-        let to = Bound::Included(in_section(row, Section::Blocks));
-        self.last_block(zset, to)?.ok_or_else(|| damaged_row(row))
+        let at = in_section(row, Section::Blocks);
+        let starts = &self.model.block_starts;
+        if let Some(start) = starts.at_or_before(&at) {
+            match self.row(&start)? {
+                Some(value) => {
+                    let block = Block::decode(&start, &value)?;
+                    if block.ends_after(row) {
+                        return Ok(block);
+                    }
+                }
+                None => starts.forget(&start),
+            }
+        }
+        let block = self.last_block(zset, Bound::Included(at))?.ok_or_else(|| damaged_row(row))?;
+        starts.learn(&block.key);
+        Ok(block)
     }
 
     fn last_block(&self, zset: &Collection, to: Bound<TableKey>) -> Result<Option<Block>> {
@@ -438,24 +513,30 @@ impl Write<'_> {
             return Ok(());
         }
         let size = block_members_max(zset.count) as usize * 3 / 4;
-        for chunk in members.chunks(size) {
-            let key = match zset.first {
-                0 => first_block_key(zset.id),
-                _ => score_key(zset.id, Section::Blocks, chunk[0].0, chunk[0].1.as_ref()),
-            };
-            self.put_block(&Block { key, members: chunk.len() as u64 })?;
+        let mut chunks = members.chunks(size).peekable();
+        let mut key = first_block_key(zset.id);
+        while let Some(chunk) = chunks.next() {
+            let next = chunks.peek().map(|next| {
+                let (score, name) = &next[0];
+                score_key(zset.id, Section::Blocks, *score, name.as_ref())
+            });
+            let end = next.as_ref().map_or(BlockEnd::Last, |next| Block::end_before(next));
+            let block = Block { key, members: chunk.len() as u64, end };
+            self.put_block(&block)?;
             zset.first += 1;
+            key = next.unwrap_or(block.key);
         }
         Ok(())
     }
 
     fn put_block(&mut self, block: &Block) -> Result<()> {
-        self.put_row(&block.key, &block.members.to_le_bytes())
+        self.put_row(&block.key, &block.encode())
     }
 
     fn create_blocks(&mut self, zset: &mut Collection) -> Result<()> {
         zset.first = 1;
-        self.split_block(zset, Block { key: first_block_key(zset.id), members: zset.count })
+        let key = first_block_key(zset.id);
+        self.split_block(zset, Block { key, members: zset.count, end: BlockEnd::Last })
     }
 
     fn delete_blocks(&mut self, zset: &mut Collection) -> Result<()> {
@@ -475,8 +556,9 @@ impl Write<'_> {
         let found = self.view().span_rows(&span, Order::Forward, half, 1)?;
         let middle = found.first().ok_or_else(|| damaged_row(&block.key))?;
         let key = in_section(middle, Section::Blocks);
-        self.put_block(&Block { key, members: block.members - half })?;
-        self.put_block(&Block { members: half, ..block })?;
+        let end = Block::end_before(&key);
+        self.put_block(&Block { key, members: block.members - half, end: block.end })?;
+        self.put_block(&Block { key: block.key, members: half, end })?;
         zset.first += 1;
         Ok(())
     }
@@ -492,6 +574,7 @@ impl Write<'_> {
         match before {
             Some(mut before) if block.members == 0 || before.members + block.members <= max / 2 => {
                 before.members += block.members;
+                before.end = block.end;
                 self.put_block(&before)?;
                 self.delete_row(&block.key)?;
                 zset.first -= 1;

@@ -3,14 +3,17 @@
 use fulgurite::{Database, Error, Table, Transaction};
 use smallvec::SmallVec;
 
+use super::block_starts::BlockStarts;
+use super::content::member_key;
+use super::head::{Collection, Head};
 use super::ids::Ids;
 use super::keyspaces::{KeyspaceMap, Keyspaces};
 use crate::StartError;
 use crate::session::DATABASES;
 use crate::stop::{ErrorReply, Result as CommandResult, Stop};
 
-/// The version of the data model that this program writes. Format 1 had strings only.
-const FORMAT: u8 = 2;
+/// The version of the data model that this program writes. Format 1 had strings only; rows of blocks of format 2 do not say where these end.
+const FORMAT: u8 = 3;
 
 const HASH_SEED: &str = "hash_seed";
 const NEXT_KEYSPACE: &str = "next_keyspace";
@@ -39,6 +42,7 @@ pub(crate) struct Model {
     pub ids: Ids,
     /// For the hashes of fields and members.
     pub hash_seed: u64,
+    pub block_starts: BlockStarts,
 }
 
 /// A key of a table; most need no allocation.
@@ -128,6 +132,26 @@ impl Garbage {
 }
 
 impl Model {
+    /// Has the processor load what look-ups of fields or members of collections, each with its key, will read.
+    pub fn prefetch_members(&self, keyspace: u32, members: &[(TableKey, TableKey)]) {
+        let id_of = |key: &[u8]| {
+            let record = self.tables.heads.try_get(head_key(keyspace, key)).ok()??;
+            let (_, body) = Head::decode(&record)?;
+            Collection::decode(&record[body..]).map(|collection| collection.id)
+        };
+        let mut rows = Vec::with_capacity(members.len());
+        let mut last: Option<(&[u8], Option<u64>)> = None;
+        for (key, name) in members {
+            let id = match last {
+                Some((last, id)) if last == &key[..] => id,
+                _ => id_of(key),
+            };
+            last = Some((key, id));
+            rows.extend(id.map(|id| member_key(id, self.hash_seed, name)));
+        }
+        self.tables.content.prefetch(rows);
+    }
+
     /// Opens the data model for so many threads, and creates it in an empty database.
     pub fn open(db: &Database, threads: usize, random: u64) -> Result<Model, StartError> {
         let tables = Tables {
@@ -155,6 +179,9 @@ impl Model {
                     txn.put(&tables.meta, HASH_SEED, random.to_le_bytes())
                 })?;
             }
+            Some(found) if *found == [2] => {
+                db.transact(|txn| txn.put(&tables.meta, "format", [FORMAT]))?;
+            }
             Some(found) if *found == [FORMAT] => {}
             Some(found) => {
                 let found = found.first().copied().unwrap_or_default();
@@ -173,6 +200,7 @@ impl Model {
             keyspaces: Keyspaces::new(map, threads),
             ids: Ids::new(),
             hash_seed,
+            block_starts: BlockStarts::default(),
         })
     }
 

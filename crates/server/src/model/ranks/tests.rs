@@ -11,6 +11,8 @@ struct Pair {
     model: Model,
     zset: Collection,
     members: Vec<(f64, Vec<u8>)>,
+    /// Rows of blocks may be those of format 2.
+    has_old_rows: bool,
     random: Random,
 }
 
@@ -21,7 +23,8 @@ impl Pair {
         let model = Model::open(&db, 1, seed).unwrap();
         let zset = Collection { id: 7, count: 0, first: 0 };
         // Its neighbours in the table have rows of all sections.
-        let pair = Pair { db, model, zset, members: Vec::new(), random: Random::new(seed) };
+        let pair =
+            Pair { db, model, zset, members: Vec::new(), has_old_rows: false, random: Random::new(seed) };
         for id in [6, 8] {
             let mut other = Collection { id, count: 0, first: 0 };
             let members: Vec<_> = (0..300).map(|n| (f64::from(n), n.to_string())).collect();
@@ -43,6 +46,18 @@ impl Pair {
         read(&Write::new(&mut txn, &self.model, true, 0, 0).view()).unwrap()
     }
 
+    /// Writes the rows of blocks as programs did that knew format 2.
+    fn write_old_rows(&mut self) {
+        self.has_old_rows = true;
+        self.write(|write, zset| {
+            let bounds = section_bounds(zset.id, Section::Blocks);
+            for (key, value) in write.view().rows(bounds, Order::Forward, usize::MAX)? {
+                write.put_row(&key, &value[..8])?;
+            }
+            Ok(())
+        });
+    }
+
     fn score(&mut self) -> f64 {
         match self.random.below(20) {
             0 => f64::INFINITY,
@@ -55,6 +70,7 @@ impl Pair {
     fn name(&mut self, names: u64) -> Vec<u8> {
         match self.random.below(names) {
             0 => Vec::new(),
+            number if number % 20 == 0 => [&[b'x'; 100], number.to_string().as_bytes()].concat(),
             number => number.to_string().into_bytes(),
         }
     }
@@ -122,6 +138,8 @@ impl Pair {
         assert!(blocks.iter().skip(1).all(|block| block.members > 0));
         let starts: Vec<TableKey> = blocks.iter().map(Block::start).collect();
         for (index, block) in blocks.iter().enumerate() {
+            let end = blocks.get(index + 1).map_or(BlockEnd::Last, |next| Block::end_before(&next.key));
+            assert!(block.end == end || block.end == BlockEnd::Unknown && self.has_old_rows, "block {index}");
             let rows = members.iter().map(|(score, name)| score_key(zset.id, Section::Scores, *score, name));
             let is_counted =
                 |row: &TableKey| *row >= starts[index] && starts.get(index + 1).is_none_or(|end| row < end);
@@ -177,6 +195,9 @@ fn blocks_count_what_a_sorted_vector_has() {
                 if step % 300 == 299 {
                     pair.check();
                 }
+                if seed == 3 && step % 500 == 250 {
+                    pair.write_old_rows();
+                }
             }
             splits += pair.zset.first.max(0);
             pair.check();
@@ -213,6 +234,27 @@ fn members_at_one_end_and_stored_ones_have_even_blocks() {
     pair.zset = pair.write(|write, zset| write.remove_rows(zset, &rows)).0;
     pair.members.truncate(1_300);
     pair.check();
+}
+
+/// The bytes of `docs/format/redis.md`.
+#[test]
+fn rows_of_blocks_have_the_bytes_of_the_specification() {
+    let key = score_key(7, Section::Blocks, 1.5, b"m");
+    let next = Block::end_before(&key);
+    for (end, golden) in [
+        (BlockEnd::Unknown, &[3, 1, 0, 0, 0, 0, 0, 0][..]),
+        (BlockEnd::Last, &[3, 1, 0, 0, 0, 0, 0, 0, 0]),
+        (next, &[3, 1, 0, 0, 0, 0, 0, 0, 1, 0xBF, 0xF8, 0, 0, 0, 0, 0, 0, b'm']),
+    ] {
+        let block = Block { key: key.clone(), members: 259, end };
+        assert_eq!(block.encode()[..], *golden);
+        assert_eq!(Block::decode(&key, golden).unwrap(), block);
+    }
+    let long = Block::end_before(&score_key(7, Section::Blocks, 1.5, &[b'm'; 100]));
+    assert!(matches!(long, BlockEnd::Next(next) if next.len() == END_BYTES_MAX));
+    for bytes in [&[][..], &[0; 7], &[0, 0, 0, 0, 0, 0, 0, 0, 2], &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+        assert!(Block::decode(&key, bytes).is_err(), "{bytes:?}");
+    }
 }
 
 #[test]
