@@ -12,6 +12,7 @@ mod lists;
 mod long_arrays;
 mod long_strings;
 mod long_values;
+mod model;
 mod overload;
 mod pipelines;
 mod sets;
