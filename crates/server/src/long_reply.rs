@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use fulgurite_resp::Encoder;
 
+use crate::command::LongResults;
 use crate::context::Context;
 use crate::long_exec::LongExec;
 use crate::model::{
@@ -42,6 +43,8 @@ enum Content {
     Values(LongValues),
     /// The same.
     Keys(LongKeys),
+    /// The members of a set.
+    Results(LongResults),
     /// The replies of the commands of a transaction.
     Exec(LongExec),
 }
@@ -54,6 +57,7 @@ impl LongReply {
             Content::Rows(rows) => rows.left() as usize,
             Content::Values(values) => values.left(),
             Content::Keys(keys) => keys.left(),
+            Content::Results(results) => results.left(),
             Content::Exec(exec) => exec.left(),
         }
     }
@@ -78,6 +82,7 @@ impl LongReply {
             Content::Rows(rows) => rows.read_piece(model, protocol, out)?,
             Content::Values(values) => values.read_piece(model, protocol, out)?,
             Content::Keys(keys) => keys.read_piece(model, protocol, out)?,
+            Content::Results(results) => results.read_piece(model, protocol, out)?,
             Content::Exec(exec) => exec.read_piece(shared, session, counts, out)?,
         }
         Ok(self.left() == 0)
@@ -158,6 +163,12 @@ impl Context<'_> {
     pub fn reply_long_keys(&mut self, keys: LongKeys) -> Result<()> {
         self.reply().array(keys.left());
         self.begin_long_reply(Content::Keys(keys))
+    }
+
+    /// Replies with the members of a result of sets.
+    pub fn reply_long_results(&mut self, results: LongResults) -> Result<()> {
+        self.reply().set(results.left());
+        self.begin_long_reply(Content::Results(results))
     }
 
     /// Replies with an array of the replies of commands.

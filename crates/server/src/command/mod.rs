@@ -19,6 +19,7 @@ mod lcs;
 mod list_edits;
 mod list_rows;
 mod lists;
+mod long_results;
 mod persistence;
 mod random_members;
 mod scan;
@@ -48,6 +49,7 @@ use crate::stop::{ErrorReply, Result, Stop};
 use crate::tallies::Ran;
 
 pub(crate) use config::Directives;
+pub(crate) use long_results::LongResults;
 pub(crate) use table::{commands, find};
 
 /// Runs a command. Before its first reply or change of the session it may end with [`Stop::Blocked`], and runs again on a worker.

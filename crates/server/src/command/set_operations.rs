@@ -93,7 +93,7 @@ fn count_sum(sets: &[Collection]) -> u64 {
 /// The members of an operation's result, one after the other.
 pub(super) enum Results {
     Nothing,
-    LookUp { members: Members, others: Vec<Collection>, is_in_others: bool },
+    LookUp { members: Box<Members>, others: Vec<Collection>, is_in_others: bool },
     Merge { sources: Vec<Members>, merge: Merge, is_difference: bool },
 }
 
@@ -108,7 +108,8 @@ impl Results {
         Ok(match plan {
             Plan::Nothing => Results::Nothing,
             Plan::LookUp { set, others, is_in_others } => {
-                Results::LookUp { members: Members::new(&set, BATCH_ROWS_MAX), others, is_in_others }
+                let members = Box::new(Members::new(&set, BATCH_ROWS_MAX));
+                Results::LookUp { members, others, is_in_others }
             }
             Plan::Merge { sets, is_difference } => {
                 let batch_rows = (MERGED_ROWS / sets.len()).clamp(BATCH_ROWS_MIN, BATCH_ROWS_MAX);
@@ -117,6 +118,15 @@ impl Results {
                 Results::Merge { sources, merge, is_difference }
             }
         })
+    }
+
+    /// The next member is the first one after this one, of which the row in any set is given. Called before [`next`](Results::next).
+    pub fn start_after(&mut self, row: &[u8]) {
+        match self {
+            Results::Nothing => {}
+            Results::LookUp { members, .. } => members.start_after(row),
+            Results::Merge { sources, .. } => sources.iter_mut().for_each(|source| source.start_after(row)),
+        }
     }
 
     /// The row of the next member, in one of the sets that have it.
@@ -172,6 +182,7 @@ const MERGED_ROWS: usize = 8192;
 
 /// The members of a set in their order, read in batches.
 pub(super) struct Members {
+    set: Collection,
     rest: Bounds,
     batch: std::vec::IntoIter<(Value, Value)>,
     batch_rows: usize,
@@ -182,7 +193,11 @@ pub(super) struct Members {
 impl Members {
     fn new(set: &Collection, batch_rows: usize) -> Members {
         let rest = section_bounds(set.id, Section::Members);
-        Members { rest, batch: Vec::new().into_iter(), batch_rows, is_last: false }
+        Members { set: *set, rest, batch: Vec::new().into_iter(), batch_rows, is_last: false }
+    }
+
+    fn start_after(&mut self, row: &[u8]) {
+        self.rest.0 = Bound::Excluded(row_in(&self.set, row));
     }
 
     fn next(&mut self, view: &View<'_>) -> Result<Option<Value>> {

@@ -2,6 +2,7 @@
 
 use fulgurite::Value;
 
+use super::long_results::LongResults;
 use super::random_members::{Choice, reply_one};
 use super::scan::scan_members;
 use super::set_operations::{Operation, Results, row_in};
@@ -213,14 +214,22 @@ pub(super) fn sdiff(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 }
 
 fn reply_results(context: &mut Context<'_>, args: &Args<'_>, operation: Operation) -> Result<()> {
-    let rows = context.view(|view| {
-        let mut results = Results::of(view, operation, &sets_of(view, args.from(1))?)?;
+    let in_pieces = context.takes_pieces();
+    let (long, rows) = context.view(|view| {
+        let sets = sets_of(view, args.from(1))?;
         let mut rows = Vec::new();
+        if in_pieces && let Some(long) = LongResults::of(view, operation, &sets)? {
+            return Ok((Some(long), rows));
+        }
+        let mut results = Results::of(view, operation, &sets)?;
         while let Some(row) = results.next(view)? {
             rows.push(row);
         }
-        Ok(rows)
+        Ok((None, rows))
     })?;
+    if let Some(long) = long {
+        return context.reply_long_results(long);
+    }
     let mut reply = context.reply();
     reply.set(rows.len());
     rows.iter().for_each(|row| reply.bulk(row_name(row)));

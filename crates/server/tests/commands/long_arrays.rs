@@ -374,6 +374,54 @@ fn keys_leave_in_pieces() {
     assert_all_is_reclaimed(&db);
 }
 
+#[test]
+fn results_of_sets_leave_in_pieces() {
+    const COUNT: usize = 900;
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    for (key, step) in [("a", 2), ("b", 3), ("c", 100)] {
+        let members = (0..COUNT).step_by(step).map(|n| name(n, 20_000));
+        let sadd: Vec<String> = ["SADD".into(), key.into()].into_iter().chain(members).collect();
+        assert_eq!(client.ask_arguments(&sadd), COUNT.div_ceil(step).to_string());
+    }
+    assert_eq!(client.ask("SET string 1"), "OK");
+    for protocol in ["2", "3"] {
+        client.ask(&format!("HELLO {protocol}"));
+        for command in [
+            "SUNION a b c",
+            "SUNION a",
+            "SUNION none",
+            "SINTER b a",
+            "SINTER a b c a",
+            "SINTER a b none",
+            "SDIFF a b",
+            "SDIFF a none c b",
+            "SDIFF c b",
+            "SDIFF a b a",
+            "SDIFF none a",
+            "SUNION a string",
+        ] {
+            let found = whole(&mut client, command);
+            client.send_command(command);
+            assert!(client.receive() == Some(found), "{command}");
+        }
+    }
+    let found = read_slowly(&server, "MULTI; SCARD a; SUNION c a b; SCARD b; EXEC", |other| {
+        assert_eq!(other.ask("DEL a b c string"), "4");
+        wait_until(|| db.open_table("redis:content").unwrap().range(..).unwrap().count() == 0);
+    });
+    let Reply::Array(replies) = found else { panic!("no array: {found:?}") };
+    let [Reply::Integer(450), Reply::Array(members), Reply::Integer(300)] = &replies[..] else {
+        panic!("{} replies", replies.len())
+    };
+    let mut members: Vec<_> = members.iter().map(text).collect();
+    members.sort();
+    let is_in = |n: &usize| n.is_multiple_of(2) || n.is_multiple_of(3);
+    let expected = (0..COUNT).filter(is_in).map(|n| format!("\"{}\"", name(n, 20_000)));
+    assert!(members.into_iter().eq(expected));
+    assert_all_is_reclaimed(&db);
+}
+
 /// Commands of which the replies of some are long, and others fail.
 const READS: [&str; 14] = [
     "GET long",
