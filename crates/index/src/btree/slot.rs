@@ -22,7 +22,6 @@ use std::sync::atomic::{
 };
 
 use crossbeam_epoch::{self as epoch, Guard};
-use crossbeam_utils::CachePadded;
 use fulgurite_types::{Lsn, TableId};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -107,8 +106,7 @@ pub(crate) struct Residency {
     /// The earliest time when a purge of a leaf of the tree is due, in seconds since 1970, as far as it is known; 0: not at all.
     due: EarliestDue,
     counts: Counts,
-    /// Apart from the counts, which change all the time.
-    structure: CachePadded<Structure>,
+    structure: Arc<Structure>,
 }
 
 #[derive(Debug, Default)]
@@ -132,13 +130,12 @@ impl Residency {
             is_listed: AtomicBool::new(false),
             due: EarliestDue::default(),
             counts: Counts::default(),
-            structure: CachePadded::new(Structure::new()),
+            structure: Arc::new(Structure::new()),
         }
     }
 
     /// When an inner node left a slot of the tree last.
-    #[inline]
-    pub(crate) fn structure(&self) -> &Structure {
+    pub(crate) fn structure(&self) -> &Arc<Structure> {
         &self.structure
     }
 

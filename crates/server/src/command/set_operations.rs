@@ -7,8 +7,6 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::Bound;
 
-use fulgurite::Value;
-
 use crate::model::{Bounds, Collection, Order, Section, TableKey, View, section_bounds};
 use crate::stop::Result;
 
@@ -91,6 +89,7 @@ fn count_sum(sets: &[Collection]) -> u64 {
 }
 
 /// The members of an operation's result, one after the other.
+#[derive(Clone, Debug)]
 pub(super) enum Results {
     Nothing,
     LookUp { members: Box<Members>, others: Vec<Collection>, is_in_others: bool },
@@ -108,29 +107,21 @@ impl Results {
         Ok(match plan {
             Plan::Nothing => Results::Nothing,
             Plan::LookUp { set, others, is_in_others } => {
-                let members = Box::new(Members::new(&set, BATCH_ROWS_MAX));
+                let members = Box::new(Members::new(&set, (BATCH_ROWS_MAX, BATCH_BYTES)));
                 Results::LookUp { members, others, is_in_others }
             }
             Plan::Merge { sets, is_difference } => {
                 let batch_rows = (MERGED_ROWS / sets.len()).clamp(BATCH_ROWS_MIN, BATCH_ROWS_MAX);
-                let sources = sets.iter().map(|set| Members::new(set, batch_rows)).collect::<Vec<_>>();
+                let batch = (batch_rows, BATCH_BYTES / sets.len());
+                let sources = sets.iter().map(|set| Members::new(set, batch)).collect::<Vec<_>>();
                 let merge = Merge::new(sources.len());
                 Results::Merge { sources, merge, is_difference }
             }
         })
     }
 
-    /// The next member is the first one after this one, of which the row in any set is given. Called before [`next`](Results::next).
-    pub fn start_after(&mut self, row: &[u8]) {
-        match self {
-            Results::Nothing => {}
-            Results::LookUp { members, .. } => members.start_after(row),
-            Results::Merge { sources, .. } => sources.iter_mut().for_each(|source| source.start_after(row)),
-        }
-    }
-
     /// The row of the next member, in one of the sets that have it.
-    pub fn next(&mut self, view: &View<'_>) -> Result<Option<Value>> {
+    pub fn next(&mut self, view: &View<'_>) -> Result<Option<TableKey>> {
         match self {
             Results::Nothing => Ok(None),
             Results::LookUp { members, others, is_in_others } => {
@@ -177,43 +168,51 @@ pub(super) fn row_in(set: &Collection, row: &[u8]) -> TableKey {
 const BATCH_ROWS_MAX: usize = 256;
 const BATCH_ROWS_MIN: usize = 16;
 
+/// ... of so many bytes of all sets together, if a row of each has no more.
+const BATCH_BYTES: usize = 256 << 10;
+
 /// So many rows of all sets that are merged are in memory, if these are not very many.
 const MERGED_ROWS: usize = 8192;
 
 /// The members of a set in their order, read in batches.
+#[derive(Clone, Debug)]
 pub(super) struct Members {
-    set: Collection,
     rest: Bounds,
-    batch: std::vec::IntoIter<(Value, Value)>,
+    batch: std::vec::IntoIter<TableKey>,
     batch_rows: usize,
+    /// A batch that is longer ends.
+    batch_bytes: usize,
     /// Whether no rows follow the batch.
     is_last: bool,
 }
 
 impl Members {
-    fn new(set: &Collection, batch_rows: usize) -> Members {
+    fn new(set: &Collection, (batch_rows, batch_bytes): (usize, usize)) -> Members {
         let rest = section_bounds(set.id, Section::Members);
-        Members { set: *set, rest, batch: Vec::new().into_iter(), batch_rows, is_last: false }
+        Members { rest, batch: Vec::new().into_iter(), batch_rows, batch_bytes, is_last: false }
     }
 
-    fn start_after(&mut self, row: &[u8]) {
-        self.rest.0 = Bound::Excluded(row_in(&self.set, row));
-    }
-
-    fn next(&mut self, view: &View<'_>) -> Result<Option<Value>> {
+    fn next(&mut self, view: &View<'_>) -> Result<Option<TableKey>> {
         if self.batch.len() == 0 && !self.is_last {
-            let rows = view.rows(self.rest.clone(), Order::Forward, self.batch_rows)?;
-            self.is_last = rows.len() < self.batch_rows;
-            if let Some((last, _)) = rows.last() {
-                self.rest.0 = Bound::Excluded(TableKey::from_slice(last));
+            // Copies: a value keeps the node that it is in.
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            view.each_row(self.rest.clone(), Order::Forward, self.batch_rows, |row, _| {
+                bytes += row.len();
+                rows.push(TableKey::from_slice(&row));
+                Ok(bytes < self.batch_bytes)
+            })?;
+            self.is_last = rows.len() < self.batch_rows && bytes < self.batch_bytes;
+            if let Some(last) = rows.last() {
+                self.rest.0 = Bound::Excluded(last.clone());
             }
             self.batch = rows.into_iter();
         }
-        Ok(self.batch.next().map(|(row, _)| row))
+        Ok(self.batch.next())
     }
 }
 
 /// Rows of several sources, each in the order of hash and name, by that order.
+#[derive(Clone, Debug)]
 pub(super) struct Merge {
     fronts: BinaryHeap<Reverse<Front>>,
     sources: usize,
@@ -225,14 +224,15 @@ pub(super) struct Merge {
 /// The rows of one member.
 struct Group {
     /// The first of them, by the order of the sources.
-    row: Value,
+    row: TableKey,
     /// Whether only the first source has it.
     is_of_first_alone: bool,
 }
 
 /// The next row of a source.
+#[derive(Clone, Debug)]
 struct Front {
-    row: Value,
+    row: TableKey,
     source: usize,
 }
 
@@ -269,7 +269,7 @@ impl Merge {
     }
 
     /// The next member; `next_row` returns the next row of a source.
-    fn next(&mut self, mut next_row: impl FnMut(usize) -> Result<Option<Value>>) -> Result<Option<Group>> {
+    fn next(&mut self, mut next_row: impl FnMut(usize) -> Result<Option<TableKey>>) -> Result<Option<Group>> {
         if !self.has_begun {
             self.has_begun = true;
             (0..self.sources).try_for_each(|source| self.advance(source, &mut next_row))?;
@@ -291,7 +291,7 @@ impl Merge {
     fn advance(
         &mut self,
         source: usize,
-        next_row: &mut impl FnMut(usize) -> Result<Option<Value>>,
+        next_row: &mut impl FnMut(usize) -> Result<Option<TableKey>>,
     ) -> Result<()> {
         match next_row(source)? {
             Some(row) => self.fronts.push(Reverse(Front { row, source })),
@@ -369,7 +369,7 @@ mod tests {
                     let mut rows: Vec<_> =
                         names.iter().map(|name| member_key(id, SEED, name.as_bytes()).to_vec()).collect();
                     rows.sort();
-                    rows.into_iter().map(Value::from)
+                    rows.into_iter().map(TableKey::from_vec)
                 })
                 .collect();
             let mut merge = Merge::new(sources);

@@ -47,7 +47,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Replies are sent together of so many connections at most,
 const SENT_TOGETHER: usize = 64;
 
-/// of so many commands, which take about two milliseconds, and when there are so many bytes of them.
+/// of so many commands, which take about two milliseconds if they are short, and when there are so many bytes of them.
 const STEPS_SENT_TOGETHER: usize = 1_024;
 const BYTES_SENT_TOGETHER: usize = 256 << 10;
 
@@ -405,9 +405,11 @@ impl IoThread {
                 }
                 Err(_) => {
                     tracing::error!("an I/O thread panicked in the turn of a connection, which is closed");
-                    // Its replies may be those of anything.
-                    connection.is_in_outbox = false;
                     self.give_up_batch(round);
+                    // Its replies may be those of anything.
+                    if let Some(connection) = &mut self.connections[token] {
+                        connection.is_in_outbox = false;
+                    }
                     return self.close(token);
                 }
             }
@@ -477,8 +479,9 @@ impl IoThread {
             self.outbox.tokens.push(token);
             self.outbox.bytes += connection.output.unsent();
         }
+        let has_much = connection.output.unsent() >= BYTES_SENT_TOGETHER;
         self.file(token, next);
-        if self.outbox.is_full() {
+        if has_much || self.outbox.is_full() {
             self.send_outbox();
         }
     }

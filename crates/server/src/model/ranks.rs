@@ -24,7 +24,7 @@ use super::content::{
 };
 use super::head::Collection;
 use super::tables::TableKey;
-use super::view::{Order, View, damaged_row};
+use super::view::{Order, Source, View, damaged_row};
 use super::write::Write;
 use crate::stop::Result;
 
@@ -370,19 +370,24 @@ impl View<'_> {
     fn block_at(&self, zset: &Collection, row: &[u8]) -> Result<Block> {
         let at = in_section(row, Section::Blocks);
         let starts = &self.model.block_starts;
-        if let Some(start) = starts.at_or_before(&at) {
-            match self.row(&start)? {
+        let start = starts.at_or_before(&at);
+        if let Some(start) = &start {
+            match self.row(start)? {
                 Some(value) => {
-                    let block = Block::decode(&start, &value)?;
+                    let block = Block::decode(start, &value)?;
                     if block.ends_after(row) {
                         return Ok(block);
                     }
                 }
-                None => starts.forget(&start),
+                // At an older commit it may not be there yet.
+                None if matches!(self.source, Source::Transaction(_)) => starts.forget(start),
+                None => {}
             }
         }
         let block = self.last_block(zset, Bound::Included(at))?.ok_or_else(|| damaged_row(row))?;
-        starts.learn(&block.key);
+        if start.as_ref() != Some(&block.key) {
+            starts.learn(&block.key);
+        }
         Ok(block)
     }
 
@@ -530,7 +535,14 @@ impl Write<'_> {
     }
 
     fn put_block(&mut self, block: &Block) -> Result<()> {
-        self.put_row(&block.key, &block.encode())
+        if block.end != BlockEnd::Unknown {
+            return self.put_row(&block.key, &block.encode());
+        }
+        let id = u64::from_be_bytes(*block.key.first_chunk().ok_or_else(|| damaged_row(&block.key))?);
+        let after = (Bound::Excluded(block.key.clone()), section_bounds(id, Section::Blocks).1);
+        let next = self.view().rows(after, Order::Forward, 1)?;
+        let end = next.first().map_or(BlockEnd::Last, |(next, _)| Block::end_before(next));
+        self.put_row(&block.key, &Block { end, ..block.clone() }.encode())
     }
 
     fn create_blocks(&mut self, zset: &mut Collection) -> Result<()> {

@@ -175,12 +175,17 @@ impl Model {
             }
             Some(found) if *found == [1] => {
                 db.transact(|txn| {
+                    txn.set_makes_room();
                     txn.put(&tables.meta, "format", [FORMAT])?;
                     txn.put(&tables.meta, HASH_SEED, random.to_le_bytes())
                 })?;
             }
             Some(found) if *found == [2] => {
-                db.transact(|txn| txn.put(&tables.meta, "format", [FORMAT]))?;
+                // Also on a full disk, where nothing could be deleted without a server.
+                db.transact(|txn| {
+                    txn.set_makes_room();
+                    txn.put(&tables.meta, "format", [FORMAT])
+                })?;
             }
             Some(found) if *found == [FORMAT] => {}
             Some(found) => {

@@ -296,7 +296,7 @@ fn row_hash(row: &Value) -> Result<u64> {
 }
 
 /// The name in the key of a member's row.
-pub(crate) fn row_name(row: &Value) -> &[u8] {
+pub(crate) fn row_name(row: &[u8]) -> &[u8] {
     split_member_key(row).map_or(&[], |(_, name)| name)
 }
 
