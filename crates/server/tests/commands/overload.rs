@@ -269,3 +269,24 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     // What the values took is reclaimed on the full disk, too.
     wait_until(|| client.ask(&format!("SET again {value}")) == "OK");
 }
+
+/// Nothing can be deleted without a server.
+#[test]
+fn tables_of_the_format_before_are_opened_on_a_full_disk() {
+    let (env, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    let meta = db.open_table("redis:meta").unwrap();
+    meta.put("format", [2]).unwrap();
+    env.faults().space_bytes(Some(160 << 20));
+    let written = fill(&mut client, "k", &"v".repeat(100_000));
+    fill(&mut client, "short", &"v".repeat(3_800));
+    assert!(meta.put("other", vec![1; 3_800]).is_err(), "the disk is full");
+    drop((client, server));
+    let server = Server::start(db.clone(), config()).unwrap();
+    assert_eq!(meta.get("format").unwrap().as_deref(), Some(&[3][..]));
+    let mut client = Client::connect(&server);
+    for n in 0..written {
+        assert_eq!(client.ask(&format!("DEL k{n}")), "1", "{n}");
+    }
+    wait_until(|| client.ask("SET again 1") == "OK");
+}
