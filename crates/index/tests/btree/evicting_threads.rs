@@ -132,10 +132,20 @@ impl World {
         }
     }
 
+    /// Half of the look-ups begin where a prefetch found their key, some time ago.
     fn check_gets(&self, seed: u64) {
         let mut rng = Rng(seed);
+        let mut prefetched = [0; 8];
         while !self.is_done() {
-            let index = rng.below(KEYS / ALWAYS);
+            if rng.below(20) == 0 {
+                prefetched = prefetched.map(|_| rng.below(KEYS / ALWAYS));
+                let keys = prefetched.map(|index| key(index * ALWAYS));
+                self.tree.prefetch(&keys.each_ref().map(|key| (&key[..], 0)));
+            }
+            let index = match rng.below(2) {
+                0 => prefetched[rng.below(8) as usize],
+                _ => rng.below(KEYS / ALWAYS),
+            };
             let merged = self.merged[index as usize].load(Ordering::Acquire);
             let (csn, payload) = get(&self.tree, &key(index * ALWAYS), u64::MAX).expect("it is always there");
             assert!(csn >= merged, "key {}: {csn} was read, {merged} merged", index * ALWAYS);

@@ -42,6 +42,11 @@ fn check_gets(tree: &BTree, merged: &AtomicU64, done: &AtomicBool, seed: u64) {
     let mut rng = Rng(seed);
     while !done.load(Ordering::Relaxed) {
         let number = rng.below(KEYS / 3) * 3;
+        if rng.below(4) == 0 {
+            // The look-ups of this key and others begin where it finds them, now and later.
+            let keys = [key(number), key(rng.below(KEYS)), key(rng.below(KEYS))];
+            tree.prefetch(&keys.each_ref().map(|key| (&key[..], 0)));
+        }
         let version = tree
             .get(&key(number), Csn::MAX, Io::Allowed)
             .unwrap()

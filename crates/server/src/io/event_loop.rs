@@ -44,11 +44,13 @@ const LEADS_UP_TO_NS: u64 = 1_000_000;
 /// How many bytes a read asks for.
 const READ_BYTES: usize = 16 << 10;
 
-/// Replies are sent together of so many connections at most,
+/// Replies wait for others, to be sent together, until those of so many connections do.
 const SENT_TOGETHER: usize = 64;
 
-/// of so many commands, which take about two milliseconds if they are short, and when there are so many bytes of them.
+/// ... or so many commands have run, which take about two milliseconds if they are short.
 const STEPS_SENT_TOGETHER: usize = 1_024;
+
+/// ... or they have so many bytes.
 const BYTES_SENT_TOGETHER: usize = 256 << 10;
 
 /// How many connections are accepted in a round.
