@@ -84,7 +84,7 @@ impl Tree {
     pub(crate) fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError> {
         {
             let guard = epoch::pin();
-            if let Some((leaf, entry)) = prefetched::find(&self.nodes.structure, key, at, &guard) {
+            if let Some((leaf, entry)) = prefetched::find(&self.root, key, at, &guard) {
                 return Ok(entry.map(|entry| version(leaf.to_arc(), &entry)));
             }
             if let Ok(leaf) = self.descend(key, &guard) {
@@ -98,7 +98,7 @@ impl Tree {
     /// See [`crate::Base::prefetch`]. The searches take turns at each level, so that the loads of all go on at once.
     pub(crate) fn prefetch(&self, keys: &[(&[u8], u64)]) {
         let guard = epoch::pin();
-        let structure = self.nodes.structure.now();
+        let structure = prefetched::structure();
         let mut slots: SmallVec<[&Slot; PREFETCHED_MAX]> = keys.iter().map(|_| &*self.root).collect();
         loop {
             let mut are_inner = false;
@@ -125,7 +125,7 @@ impl Tree {
         leaves.iter().flatten().for_each(|leaf| leaf.get().prefetch_search());
         for ((leaf, slot), (key, _)) in leaves.iter().zip(slots).zip(keys) {
             if let Some(leaf) = leaf {
-                prefetched::note(structure, key, slot, leaf, leaf.get().prefetch_entry(key));
+                prefetched::note(structure, &self.root, key, slot, leaf, leaf.get().prefetch_entry(key));
             }
         }
     }

@@ -28,7 +28,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::account::DiskState;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
-use super::prefetched::Structure;
+use super::prefetched;
 use crate::memory::{COUNTS_BYTES, EarliestDue, IndexMemory};
 
 const TAG_MASK: usize = 3;
@@ -106,7 +106,6 @@ pub(crate) struct Residency {
     /// The earliest time when a purge of a leaf of the tree is due, in seconds since 1970, as far as it is known; 0: not at all.
     due: EarliestDue,
     counts: Counts,
-    structure: Arc<Structure>,
 }
 
 #[derive(Debug, Default)]
@@ -130,13 +129,7 @@ impl Residency {
             is_listed: AtomicBool::new(false),
             due: EarliestDue::default(),
             counts: Counts::default(),
-            structure: Arc::new(Structure::new()),
         }
-    }
-
-    /// When an inner node left a slot of the tree last.
-    pub(crate) fn structure(&self) -> &Arc<Structure> {
-        &self.structure
     }
 
     /// The earliest time when a purge of a leaf is due, in seconds since 1970, as far as it is known; 0: not at all.
@@ -490,7 +483,7 @@ impl Slot {
             let node = unsafe { Node::from_word(old) };
             if let Node::Inner(inner) = &node {
                 inner.leave();
-                self.residency.structure.changes();
+                prefetched::note_change();
             }
             drop_through_epoch(node);
         }

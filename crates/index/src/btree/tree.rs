@@ -10,7 +10,7 @@ use super::evict::ClockHand;
 use super::loads::Loads;
 use super::node::leaf::Leaf;
 use super::options::BTreeOptions;
-use super::prefetched::Structure;
+use super::prefetched;
 use super::purge::AT_ONCE;
 use super::slot::{Node, Residency, Slot};
 use super::write_out::Pending;
@@ -36,8 +36,6 @@ pub(crate) struct Nodes {
     pub table: TableId,
     pub store: Arc<dyn NodeStore>,
     pub residency: Arc<Residency>,
-    /// That of the residency, whose counts, beside it, change all the time: look-ups read it here.
-    pub structure: Arc<Structure>,
     pub loads: Loads,
     pub len: LenEstimate,
     pub superseded: Superseded,
@@ -57,8 +55,7 @@ pub(crate) struct Maintenance {
 
 impl Tree {
     /// What it takes beside its nodes and slots.
-    const BYTES: usize =
-        size_of::<Tree>() + size_of::<Residency>() + size_of::<Structure>() + 3 * COUNTS_BYTES;
+    const BYTES: usize = size_of::<Tree>() + size_of::<Residency>() + 2 * COUNTS_BYTES;
 
     /// # Panics
     /// If the options are invalid.
@@ -78,10 +75,12 @@ impl Tree {
         let charge = TableCharge::new(residency.memory(), Tree::BYTES);
         let (loads, len) = (Loads::default(), LenEstimate::new(root.is_null()));
         let superseded = Superseded::new(residency.memory());
-        let structure = Arc::clone(residency.structure());
-        let nodes = Nodes { table, store, residency, structure, loads, len, superseded };
+        let nodes = Nodes { table, store, residency, loads, len, superseded };
+        let root = Arc::new(root_slot);
+        // After the slot has its address, which may have been that of another tree's root.
+        prefetched::note_change();
         Tree {
-            root: Arc::new(root_slot),
+            root,
             nodes,
             options,
             maintenance: FairMutex::default(),
