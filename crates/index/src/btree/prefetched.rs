@@ -10,7 +10,7 @@
 //! The leaf of the slot may be another one by now. If it is where the one of the prefetch was, and the entry there begins the
 //! versions of the key, it is what a search would find, whichever leaf it is.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,6 +63,9 @@ const NONE: Position = Position {
 
 thread_local! {
     static PREFETCHED: RefCell<[Position; POSITIONS_MAX]> = const { RefCell::new([NONE; POSITIONS_MAX]) };
+    /// How many look-ups still look here: so a thread that does not prefetch spares itself the load of a position, which is in the
+    /// processor's first cache only if it is used.
+    static LOOK_UPS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The end of a key, where those of a batch differ.
@@ -84,12 +87,25 @@ pub(crate) fn note(structure: u64, root: &Slot, key: &[u8], slot: &Slot, leaf: &
     let fingerprint = fingerprint(key);
     let position = Position { structure, root, fingerprint, slot, leaf: leaf.get(), index };
     PREFETCHED.with_borrow_mut(|positions| positions[entry_of(fingerprint)] = position);
+    LOOK_UPS.set(POSITIONS_MAX);
 }
 
 /// The leaf of `key` and its newest entry at or below `at`, if the thread has its position. The reader has taken its list of
 /// memtables before.
 #[inline]
 pub(crate) fn find<'a>(
+    root: &Slot,
+    key: &[u8],
+    at: Csn,
+    guard: &'a Guard,
+) -> Option<(Ref<'a, Leaf>, Option<Entry<'a>>)> {
+    let look_ups = LOOK_UPS.get().checked_sub(1)?;
+    LOOK_UPS.set(look_ups);
+    find_position(root, key, at, guard)
+}
+
+#[inline(never)]
+fn find_position<'a>(
     root: &Slot,
     key: &[u8],
     at: Csn,
@@ -108,6 +124,9 @@ pub(crate) fn find<'a>(
     if !ptr::eq(leaf.get(), position.leaf) {
         return None;
     }
-    let entry = leaf.get().find_from(position.index, key, at)?;
+    if !leaf.get().begins_at(position.index, key) {
+        return None;
+    }
+    let entry = leaf.get().find_from(position.index, key, at);
     Some((leaf, entry))
 }

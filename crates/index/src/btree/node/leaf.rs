@@ -325,20 +325,27 @@ impl Leaf {
     /// The newest entry of `key` at or below `at`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], at: Csn) -> Option<Entry<'_>> {
-        self.find_from(self.lower_bound(key), key, at).flatten()
+        self.find_from(self.lower_bound(key), key, at)
     }
 
-    /// The same, if the versions of `key` begin with entry `index`; `None` if they do not.
-    #[inline]
-    pub(crate) fn find_from(&self, index: usize, key: &[u8], at: Csn) -> Option<Option<Entry<'_>>> {
-        let begins = |entry: &Entry<'_>| entry.key == key && !entry.is_same_key();
-        let first = (index < self.count()).then(|| self.entry(index)).filter(begins)?;
-        Some(self.at_or_below(index, first, at))
+    /// Whether the versions of `key` begin with entry `index`.
+    pub(crate) fn begins_at(&self, index: usize, key: &[u8]) -> bool {
+        index < self.count() && {
+            let entry = self.entry(index);
+            entry.key == key && !entry.is_same_key()
+        }
     }
 
-    /// The newest version at or below `at` of a key whose versions begin with this entry.
+    /// The newest entry of `key` at or below `at`, if its versions begin with entry `index`.
     #[inline]
-    fn at_or_below<'l>(&'l self, mut index: usize, mut entry: Entry<'l>, at: Csn) -> Option<Entry<'l>> {
+    pub(crate) fn find_from(&self, mut index: usize, key: &[u8], at: Csn) -> Option<Entry<'_>> {
+        if index == self.count() {
+            return None;
+        }
+        let mut entry = self.entry(index);
+        if entry.key != key {
+            return None;
+        }
         while entry.csn > at {
             index += 1;
             if index == self.count() {
