@@ -16,6 +16,7 @@ use fulgurite::{Durability, Error};
 use parking_lot::Mutex;
 
 use crate::model::{Fragmented, Write};
+use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::stop::{ErrorReply, Result, Stop};
 
@@ -82,14 +83,14 @@ impl Arrival {
         let id = match self.id {
             Some(id) => id,
             None => {
-                let id = shared.model.new_id(true)?;
+                let id = shared.model.new_id(Runner::LongWorker)?;
                 self.arrivals.0.lock().insert(id);
                 *self.id.insert(id)
             }
         };
         let mut txn = shared.db.begin();
         txn.set_durability(Durability::None)?;
-        let mut write = Write::new(&mut txn, &shared.model, true, 0, 0);
+        let mut write = Write::new(&mut txn, &shared.model, Runner::LongWorker, 0, 0);
         if self.len == 0 {
             write.leave_id(id)?;
         }

@@ -1,6 +1,6 @@
 //! What a command runs with: its session, the data, and its reply.
 
-use fulgurite::{Csn, Missing, Numbered, Snapshot, Transaction};
+use fulgurite::{Csn, Error, Missing, Numbered, Snapshot, Transaction};
 use fulgurite_resp::Encoder;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -10,20 +10,20 @@ use crate::model::{
     Collection, Counts, HeldBack, KeyspaceMap, Kind, Model, Old, Source, View, Write, head_key,
 };
 use crate::random::Random;
+use crate::runner::Runner;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::{ErrorReply, Result, Stop};
 use crate::tallies::Ran;
 
-/// How often a command that conflicts runs again on a thread that does not wait.
+/// How often a command that conflicts runs again but on a long worker.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// A command that runs.
 pub(crate) struct Context<'a> {
     pub shared: &'a Shared,
     pub session: &'a mut Session,
-    /// Whether it may wait, and read from disk: on a worker.
-    pub may_wait: bool,
+    pub runner: Runner,
     /// The counts of this thread.
     pub counts: &'a mut Counts,
     /// The time of the whole command, in milliseconds since 1970.
@@ -65,11 +65,11 @@ impl<'a> Context<'a> {
         shared: &'a Shared,
         session: &'a mut Session,
         out: &'a mut Vec<u8>,
-        may_wait: bool,
+        runner: Runner,
         counts: &'a mut Counts,
         keyspaces: KeyspaceMap,
     ) -> Context<'a> {
-        Context::at(shared.db.now_ms(), shared, session, out, may_wait, counts, keyspaces)
+        Context::at(shared.db.now_ms(), shared, session, out, runner, counts, keyspaces)
     }
 
     /// The context of a command that runs at this time.
@@ -78,14 +78,14 @@ impl<'a> Context<'a> {
         shared: &'a Shared,
         session: &'a mut Session,
         out: &'a mut Vec<u8>,
-        may_wait: bool,
+        runner: Runner,
         counts: &'a mut Counts,
         keyspaces: KeyspaceMap,
     ) -> Context<'a> {
         Context {
             shared,
             session,
-            may_wait,
+            runner,
             counts,
             now_ms,
             needs: Csn::ZERO,
@@ -148,8 +148,17 @@ impl<'a> Context<'a> {
     /// The last write to a row of the heads: what is acknowledged, and all up to commit `at`.
     pub fn find_at(&self, row: &[u8], at: Csn) -> Result<FoundHead> {
         let heads = &self.model().tables.heads;
-        let found = if self.may_wait { heads.read_at(row, at)? } else { heads.try_read_at(row, at)? };
-        let old = found.value.map(|record| Old::decode(record, self.may_wait)).transpose()?;
+        let found = match self.runner {
+            Runner::LongWorker => heads.read_at(row, at),
+            Runner::Worker | Runner::IoThread => heads.try_read_at(row, at),
+        };
+        let found = match found {
+            Err(Error::WouldBlock(missing)) if self.runner.may_wait() && !Runner::waits_long_for(missing) => {
+                heads.read_at(row, at)?
+            }
+            found => found?,
+        };
+        let old = found.value.map(|record| Old::decode(record, self.runner)).transpose()?;
         Ok(FoundHead { old, csn: found.csn, needs: found.needs, in_memtables: found.in_memtables })
     }
 
@@ -175,7 +184,7 @@ impl<'a> Context<'a> {
         let view = View {
             source: Source::Snapshot(&snapshot),
             model: self.model(),
-            may_wait: self.may_wait,
+            runner: self.runner,
             now_ms: self.now_ms,
             keyspace: self.keyspace(),
         };
@@ -190,7 +199,8 @@ impl<'a> Context<'a> {
             return Ok(snapshot.clone());
         }
         let (db, own) = (&self.shared.db, self.session.own);
-        let snapshot = if self.may_wait { db.snapshot_at(own)? } else { db.try_snapshot_at(own)? };
+        let snapshot =
+            if self.runner.may_take_long() { db.snapshot_at(own)? } else { db.try_snapshot_at(own)? };
         self.check_keyspaces(snapshot.csn())?;
         Ok(snapshot)
     }
@@ -249,7 +259,7 @@ impl<'a> Context<'a> {
     pub fn begin(&mut self) -> Result<Transaction> {
         let mut txn = self.shared.db.begin();
         if txn.snapshot_csn() < self.session.own {
-            if !self.may_wait {
+            if !self.runner.may_take_long() {
                 return Err(Stop::Blocked(Missing::Order));
             }
             drop(txn);
@@ -272,8 +282,10 @@ impl<'a> Context<'a> {
         let mut attempts = 0;
         loop {
             match self.write_once(&mut body) {
-                Err(Stop::Conflict) if self.may_wait || attempts < ATTEMPTS_MAX => attempts += 1,
-                Err(Stop::Conflict) => return Err(Stop::Blocked(Missing::Latch)),
+                Err(Stop::Conflict) if self.runner.may_take_long() || attempts < ATTEMPTS_MAX => {
+                    attempts += 1
+                }
+                Err(Stop::Conflict) => return Err(self.runner.give_up()),
                 outcome => return outcome,
             }
             self.begin_again();
@@ -301,7 +313,7 @@ impl<'a> Context<'a> {
     where
         'a: 't,
     {
-        let mut write = Write::new(txn, self.model(), self.may_wait, self.now_ms, self.keyspace());
+        let mut write = Write::new(txn, self.model(), self.runner, self.now_ms, self.keyspace());
         write.keyspaces = self.keyspaces;
         write
     }
@@ -319,7 +331,7 @@ impl<'a> Context<'a> {
     pub fn begin_again(&mut self) {
         self.ran.clear();
         self.changing = None;
-        if self.may_wait {
+        if self.runner.may_take_long() {
             std::thread::yield_now();
             self.model().keyspaces.wait_until_shown();
         }
@@ -333,7 +345,7 @@ impl<'a> Context<'a> {
         &mut self,
         changes: impl Fn(&KeyspaceMap) -> Vec<(usize, Option<u32>)>,
     ) -> Result<()> {
-        if !self.may_wait {
+        if !self.runner.may_take_long() {
             return Err(Stop::Large);
         }
         let shared = self.shared;

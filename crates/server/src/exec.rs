@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use crate::context::Context;
 use crate::model::{Adds, Counted, Counts, HeldBack, Model, Write};
+use crate::runner::Runner;
 use crate::stop::{Result, Stop};
 
 /// The transaction of `EXEC`.
@@ -34,7 +35,7 @@ impl Exec {
 
     /// The transaction, with the new counts of keys.
     fn count(mut self, model: &Model, counts: &Counts) -> Result<(Transaction, SmallVec<[Counted; 1]>)> {
-        let mut write = Write::new(&mut self.txn, model, false, 0, 0);
+        let mut write = Write::new(&mut self.txn, model, Runner::IoThread, 0, 0);
         write.adds = self.adds;
         self.created.into_iter().for_each(|(keyspace, keys)| write.add_created(keyspace, keys));
         let counted = write.count_keys(counts)?;
@@ -94,7 +95,7 @@ impl Context<'_> {
 
     /// How many keys the selected database has, also for the commands of `EXEC`. On a worker: counts may be on disk.
     pub fn count_keys(&mut self) -> Result<i64> {
-        if !self.may_wait {
+        if !self.runner.may_wait() {
             return Err(Stop::Blocked(Missing::Node));
         }
         let keyspace = self.keyspace();
@@ -113,7 +114,7 @@ impl Context<'_> {
     pub fn guard_in_exec(&mut self, keyspace: u32, key: &[u8]) -> Result<()> {
         let exec = self.exec.as_mut().expect("a transaction goes on");
         let model = &self.shared.model;
-        Write::new(&mut exec.txn, model, self.may_wait, self.now_ms, keyspace).stored(key).map(|_| ())
+        Write::new(&mut exec.txn, model, self.runner, self.now_ms, keyspace).stored(key).map(|_| ())
     }
 
     pub fn savepoint_in_exec(&mut self) -> ExecSavepoint {
@@ -144,6 +145,19 @@ impl Context<'_> {
         self.commit(txn, counted, held_back)
     }
 
+    /// Commits a transaction as far as this thread may wait.
+    fn try_commit(&self, txn: Transaction) -> fulgurite::Result<Attempt> {
+        if self.runner.may_take_long() {
+            return txn.commit_numbered().map(Attempt::Committed);
+        }
+        match txn.try_commit()? {
+            Attempt::Blocked(txn, missing) if self.runner.may_wait() && !Runner::waits_long_for(missing) => {
+                txn.commit_numbered().map(Attempt::Committed)
+            }
+            attempt => Ok(attempt),
+        }
+    }
+
     /// Commits a transaction: from then on the counts are those that it wrote. Commands that may see it are held back until the
     /// keyspaces that it changed are installed.
     pub fn commit(
@@ -152,9 +166,7 @@ impl Context<'_> {
         counted: impl IntoIterator<Item = Counted>,
         held_back: Option<HeldBack<'_>>,
     ) -> Result<()> {
-        let attempt =
-            if self.may_wait { txn.commit_numbered().map(Attempt::Committed) } else { txn.try_commit() };
-        let commit = committed(attempt)?;
+        let commit = committed(self.try_commit(txn))?;
         if let Some(held_back) = &held_back {
             held_back.from(commit.csn);
         }

@@ -10,6 +10,7 @@ use crate::args::Args;
 use crate::command::{self, Command};
 use crate::context::Context;
 use crate::model::{Counts, KeyspaceMap};
+use crate::runner::Runner;
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::stop::{Result, Stop};
@@ -21,18 +22,18 @@ pub(crate) enum Outcome {
     /// Its reply was appended, if its client gets one. It may leave once this commit is durable.
     /// What it acknowledges then, if that is a commit at a level that does not wait.
     Replied { needs: Csn, commit: Option<Numbered> },
-    /// It has to wait, or to read from disk, and a worker runs it. Nothing happened.
-    Blocked,
+    /// It has to wait, or to read from disk, and a worker runs it; a long worker, if it may take long. Nothing happened.
+    HandOn { to_long_worker: bool },
     /// Commands are paused, and it runs when they are not. Nothing happened.
     Paused,
     /// Whether it happened is unknown: the connection is closed.
     Close,
 }
 
-/// A command with more arguments than this runs on a worker: others would wait for it.
+/// A command with more arguments than this runs on a long worker: others would wait for it.
 pub(crate) const INLINE_ARGUMENTS_MAX: usize = 256;
 
-/// Runs a command that was looked up, and appends its reply to `out`: on a worker, for which it waited so long; `None`: on an I/O thread.
+/// Runs a command that was looked up, and appends its reply to `out`: on a worker, for which it waited so long, or on an I/O thread.
 /// It uses the keyspaces of `beside`, a transaction of this thread that goes on.
 #[expect(clippy::too_many_arguments, reason = "each is another thing")]
 pub(crate) fn execute(
@@ -41,24 +42,25 @@ pub(crate) fn execute(
     command: Option<&'static Command>,
     args: &Args<'_>,
     out: &mut Vec<u8>,
+    runner: Runner,
     waited_ns: Option<u64>,
     counts: &mut Counts,
     beside: Option<KeyspaceMap>,
 ) -> Outcome {
-    let (stripe, may_wait) = (counts.stripe, waited_ns.is_some());
+    let stripe = counts.stripe;
     let name = command.map(|command| command.name);
-    let hand_on = |reason| {
+    let hand_on = |reason, to_long_worker| {
         shared.commands.note_handed_on(stripe, name.unwrap_or("unknown"), reason);
-        Outcome::Blocked
+        Outcome::HandOn { to_long_worker }
     };
-    if !may_wait && args.len() > INLINE_ARGUMENTS_MAX {
-        return hand_on(Reason::Size);
+    if !runner.may_take_long() && args.len() > INLINE_ARGUMENTS_MAX {
+        return hand_on(Reason::Size, true);
     }
     let start = out.len();
     let running = beside.is_none().then(|| shared.model.keyspaces.begin(counts.stripe));
     let keyspaces = beside.or(running.as_ref().map(|running| running.map)).expect("one of the two is there");
     counts.forget_gone(&keyspaces);
-    let mut context = Context::new(shared, session, out, may_wait, counts, keyspaces);
+    let mut context = Context::new(shared, session, out, runner, counts, keyspaces);
     let ran = catch_unwind(AssertUnwindSafe(|| run_with_current_keyspaces(&mut context, command, args)));
     let (needs, commit) = (context.needs, context.unacknowledged);
     let counted = std::mem::take(&mut context.ran);
@@ -81,17 +83,17 @@ pub(crate) fn execute(
         Err(stop) => {
             out.truncate(start);
             return match stop {
-                Stop::Blocked(missing) => hand_on(missing.into()),
-                Stop::Large => hand_on(Reason::Size),
+                Stop::Blocked(missing) => hand_on(missing.into(), Runner::waits_long_for(missing)),
+                Stop::Large => hand_on(Reason::Size, true),
                 Stop::Paused => Outcome::Paused,
                 Stop::Unknown => Outcome::Close,
-                Stop::Conflict => hand_on(Missing::Order.into()),
+                Stop::Conflict => hand_on(Missing::Order.into(), true),
                 Stop::Reply(_) => unreachable!("it is above"),
             };
         }
     }
     shared.commands.note_ran(stripe, &counted, waited_ns);
-    let count = if may_wait { &shared.commands.at_workers } else { &shared.commands.inline };
+    let count = if runner.may_wait() { &shared.commands.at_workers } else { &shared.commands.inline };
     count.fetch_add(1, Ordering::Relaxed);
     if matches!(session.replies, Replies::Off | Replies::Skip) {
         out.truncate(start);
@@ -105,7 +107,7 @@ pub(crate) fn execute(
     Outcome::Replied { needs, commit }
 }
 
-/// Runs a command, on a worker again if it turns out to have former keyspaces: nothing has happened then.
+/// Runs a command, on a long worker again if it turns out to have former keyspaces: nothing has happened then.
 fn run_with_current_keyspaces(
     context: &mut Context<'_>,
     command: Option<&'static Command>,
@@ -114,7 +116,7 @@ fn run_with_current_keyspaces(
     let start = context.reply_len();
     loop {
         match command::run(context, command, args) {
-            Err(Stop::Conflict) if context.may_wait => {
+            Err(Stop::Conflict) if context.runner.may_take_long() => {
                 context.truncate_reply(start);
                 context.begin_again();
             }

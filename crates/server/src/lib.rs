@@ -51,6 +51,7 @@ mod model;
 mod pause;
 mod random;
 mod reclaim;
+mod runner;
 mod saves;
 mod server;
 mod session;

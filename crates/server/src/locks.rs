@@ -5,12 +5,13 @@
 //! commit of those that had it: a transaction that began before that would conflict, so it does not take the lock. The engine's
 //! validation stays: what does not run here, such as another user of the database, is found by it.
 
-use fulgurite::{Csn, Missing};
+use fulgurite::Csn;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::stop::{Result, Stop};
+use crate::runner::{LOCK_WAIT, Runner};
+use crate::stop::Result;
 
 const LOCKS: usize = 4096;
 
@@ -82,21 +83,22 @@ impl KeyLocks {
     /// Locks keys of a numbered database, in an order that all threads keep.
     ///
     /// # Errors
-    /// [`Stop::Blocked`] if another thread holds one of them and the caller may not wait.
+    /// If another thread holds one of them: [`Stop::Blocked`] if the caller may not wait, [`Stop::Large`] if it may not wait longer.
     pub fn lock<'k>(
         &self,
         database: usize,
         keys: impl Iterator<Item = &'k [u8]>,
-        may_wait: bool,
+        runner: Runner,
     ) -> Result<Held<'_>> {
         let mut indices: SmallVec<[usize; 4]> = keys.map(|key| index_of(database, key)).collect();
         indices.sort_unstable();
         indices.dedup();
-        let lock = |index: usize| {
-            if may_wait { Some(self.0[index].lock()) } else { self.0[index].try_lock() }
+        let lock = |index: usize| match runner {
+            Runner::IoThread => self.0[index].try_lock().ok_or(runner.give_up()),
+            Runner::Worker => self.0[index].try_lock_for(LOCK_WAIT).ok_or(runner.give_up()),
+            Runner::LongWorker => Ok(self.0[index].lock()),
         };
-        let guards = indices.into_iter().map(lock).collect::<Option<_>>();
-        guards.map(Held).ok_or(Stop::Blocked(Missing::Latch))
+        indices.into_iter().map(lock).collect::<Result<_>>().map(Held)
     }
 }
 

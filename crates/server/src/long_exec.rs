@@ -7,6 +7,7 @@ use crate::command;
 use crate::context::Context;
 use crate::long_reply::LongReply;
 use crate::model::{Counts, KeyspaceMap, PIECE_BYTES};
+use crate::runner::Runner;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::{Result, Stop};
@@ -75,7 +76,8 @@ impl LongExec {
         out: &mut Vec<u8>,
     ) -> Result<Option<Box<LongReply>>> {
         let (start, stripe) = (out.len(), counts.stripe);
-        let mut context = Context::at(self.now_ms, shared, session, out, true, counts, self.keyspaces);
+        let mut context =
+            Context::at(self.now_ms, shared, session, out, Runner::LongWorker, counts, self.keyspaces);
         context.snapshot = Some(self.snapshot.clone());
         let ran = command::run_command(&mut context, &args.args());
         shared.commands.note_ran(stripe, &context.ran, Some(0));

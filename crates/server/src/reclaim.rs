@@ -13,6 +13,7 @@ use crate::model::{
     Counted, Counts, DAMAGED, Garbage, Old, Write, content_bounds, expiry_key, garbage_key, split_expiry_key,
     split_head_key,
 };
+use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::stop::{Result, Stop};
 
@@ -80,7 +81,7 @@ impl Reclaimer<'_> {
         let mut txn = self.begin()?;
         let now_ms = shared.db.now_ms();
         let due = self.due(&txn, now_ms)?;
-        let mut write = Write::new(&mut txn, &shared.model, true, now_ms, 0);
+        let mut write = Write::new(&mut txn, &shared.model, Runner::LongWorker, now_ms, 0);
         for entry in &due {
             let Some((expires_at_ms, keyspace, key)) = split_expiry_key(entry) else {
                 tracing::warn!("an entry of the index of expiries is damaged, and left out");
@@ -206,8 +207,8 @@ impl Reclaimer<'_> {
                 continue;
             }
             let Some((_, key)) = split_head_key(&row) else { continue };
-            let mut write = Write::new(&mut txn, model, true, 0, keyspace);
-            match Old::decode(record, true).and_then(|old| write.delete(key, &old)) {
+            let mut write = Write::new(&mut txn, model, Runner::LongWorker, 0, keyspace);
+            match Old::decode(record, Runner::LongWorker).and_then(|old| write.delete(key, &old)) {
                 Ok(()) => taken += 1,
                 Err(Stop::Reply(error)) if error == DAMAGED => {
                     let key = key.escape_ascii();
@@ -260,7 +261,7 @@ mod tests {
         let fragments = || tables.content.range(content_bounds(stored.id)).unwrap().count();
         assert_eq!((reclaimer.reclaim_content(stored.id).unwrap(), fragments()), (0, 7), "it arrives");
         let mut txn = shared.db.begin();
-        let mut write = Write::new(&mut txn, &shared.model, true, 0, 0);
+        let mut write = Write::new(&mut txn, &shared.model, Runner::LongWorker, 0, 0);
         write.put_stored_text(b"k", None, stored, 0).unwrap();
         // Its record of garbage was seen before, and is gone now.
         let mut late = reclaimer.begin().unwrap();

@@ -20,7 +20,7 @@ use crate::saves::Saves;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::tallies::Tallies;
-use crate::worker::{self, Queue};
+use crate::worker::{self, Queues};
 use crate::{Config, StartError};
 
 /// A running server. Dropping it stops it as [`Server::stop`] does. The database stays open while handles to it live.
@@ -29,6 +29,7 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     io_threads: Vec<Box<dyn Joiner>>,
     workers: Vec<Box<dyn Joiner>>,
+    long_workers: Vec<Box<dyn Joiner>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -44,7 +45,7 @@ impl Server {
     /// [`StartError`]: no thread was left running.
     pub fn start(db: Database, config: Config) -> Result<Server, StartError> {
         config.validate_for(&db)?;
-        let threads = config.io_threads + config.workers + 1;
+        let threads = config.io_threads + 2 * config.workers + 1;
         let env = RealEnv::new();
         let model = Model::open(&db, threads, env.random_u64())?;
         let mut listeners = Vec::new();
@@ -75,7 +76,7 @@ impl Server {
             reclaimed: Reclaimed::default(),
             arrivals: Default::default(),
             long_replies: Default::default(),
-            queue: Queue::default(),
+            queues: Queues::default(),
             inboxes: inboxes.into_iter().map(Arc::new).collect(),
             accepted: AtomicU64::new(0),
             newest_id: AtomicU64::new(0),
@@ -90,7 +91,13 @@ impl Server {
             is_stopping: AtomicBool::new(false),
             stopping: Default::default(),
         });
-        let mut server = Server { shared, addresses, io_threads: Vec::new(), workers: Vec::new() };
+        let mut server = Server {
+            shared,
+            addresses,
+            io_threads: Vec::new(),
+            workers: Vec::new(),
+            long_workers: Vec::new(),
+        };
         for (number, poll) in polls.into_iter().enumerate() {
             let listeners = if number == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
             let thread = IoThread::new(&server.shared, number, poll, listeners, next_counts())?;
@@ -102,15 +109,26 @@ impl Server {
             let spawned = env.spawn(&format!("fg-io-{number}"), Box::new(body))?;
             server.io_threads.push(spawned);
         }
-        for number in 0..server.shared.config.workers {
-            let (shared, counts) = (server.shared.clone(), next_counts());
-            let spawned =
-                env.spawn(&format!("fg-worker-{number}"), Box::new(move || worker::run(&shared, counts)));
-            server.workers.push(spawned?);
-        }
+        server.spawn_workers(&*env, &mut next_counts)?;
         let (shared, counts) = (server.shared.clone(), next_counts());
         server.workers.push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
         Ok(server)
+    }
+
+    fn spawn_workers(
+        &mut self,
+        env: &dyn Env,
+        next_counts: &mut dyn FnMut() -> Counts,
+    ) -> std::io::Result<()> {
+        for number in 0..self.shared.config.workers {
+            for (name, is_long) in [("worker", false), ("long", true)] {
+                let (shared, counts) = (self.shared.clone(), next_counts());
+                let body = move || worker::run(&shared, counts, is_long);
+                let spawned = env.spawn(&format!("fg-{name}-{number}"), Box::new(body))?;
+                if is_long { &mut self.long_workers } else { &mut self.workers }.push(spawned);
+            }
+        }
+        Ok(())
     }
 
     #[cfg(test)]
@@ -145,8 +163,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.begin_stop();
         self.io_threads.drain(..).for_each(|thread| _ = thread.join());
-        self.shared.queue.close();
+        // Workers have long workers do something, and not the other way round.
+        self.shared.queues.close(false);
         self.workers.drain(..).for_each(|thread| _ = thread.join());
+        self.shared.queues.close(true);
+        self.long_workers.drain(..).for_each(|thread| _ = thread.join());
         self.shared.saves.wait();
     }
 }

@@ -22,7 +22,7 @@ use crate::reclaim::Reclaimed;
 use crate::saves::Saves;
 use crate::settings::Settings;
 use crate::tallies::Tallies;
-use crate::worker::Queue;
+use crate::worker::Queues;
 
 /// What all threads of a server share.
 pub(crate) struct Shared {
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     /// One more handle than there are replies of which pieces are to come.
     pub long_replies: Arc<()>,
     /// Commands that wait for a worker.
-    pub queue: Queue,
+    pub queues: Queues,
     /// Those of the I/O threads.
     pub inboxes: Vec<Arc<Inbox>>,
     /// How many connections were accepted.

@@ -1,4 +1,4 @@
-//! Workers: they run the commands that may wait.
+//! Workers: they run the commands that may wait, and long workers those that take long (INV-SRV-8).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +13,7 @@ use crate::command::find;
 use crate::execute::{Outcome, execute};
 use crate::io::{Message, Storing};
 use crate::model::Counts;
+use crate::runner::Runner;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -33,6 +34,8 @@ pub(crate) struct Task {
     pub token: usize,
     pub session: Box<Session>,
     pub work: Work,
+    /// Whether a long worker does it.
+    pub is_long: bool,
     /// When it was queued: a monotonic time.
     pub queued_ns: u64,
 }
@@ -49,15 +52,36 @@ pub(crate) struct Finished {
     pub storing: Option<Box<Storing>>,
 }
 
-/// What waits for a worker. Each connection has one at most.
+/// What waits for workers, and for long workers. Each connection has one task at most.
 #[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct Queues {
+    short: Queue,
+    long: Queue,
+}
+
+impl Queues {
+    pub fn push(&self, task: Task) {
+        self.of(task.is_long).push(task);
+    }
+
+    /// Has the workers end once they have run what is queued, or the long workers.
+    pub fn close(&self, is_long: bool) {
+        self.of(is_long).close();
+    }
+
+    fn of(&self, is_long: bool) -> &Queue {
+        if is_long { &self.long } else { &self.short }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
     state: Mutex<(VecDeque<Task>, bool)>,
     changed: Condvar,
 }
 
 impl Queue {
-    pub fn push(&self, task: Task) {
+    fn push(&self, task: Task) {
         self.state.lock().0.push_back(task);
         self.changed.notify_one();
     }
@@ -76,22 +100,29 @@ impl Queue {
         }
     }
 
-    /// Has the workers end once they have run what is queued.
-    pub fn close(&self) {
+    fn close(&self) {
         self.state.lock().1 = true;
         self.changed.notify_all();
     }
 }
 
-/// Runs tasks until the queue is closed.
-pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts) {
-    while let Some(Task { thread, token, mut session, work, queued_ns }) = shared.queue.pop() {
+/// Runs tasks until the queue is closed: those of workers, or of long workers.
+pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, is_long: bool) {
+    let runner = if is_long { Runner::LongWorker } else { Runner::Worker };
+    while let Some(Task { thread, token, mut session, work, queued_ns, .. }) = shared.queues.of(is_long).pop()
+    {
         let waited_ns = shared.monotonic_ns().saturating_sub(queued_ns);
         let mut reply = Vec::new();
         let (mut paused, mut storing) = (None, None);
         let outcome = match work {
             Work::Command(args) => {
-                let outcome = run_command(shared, &mut session, &args, waited_ns, &mut reply, &mut counts);
+                let outcome =
+                    run_command(shared, &mut session, &args, runner, waited_ns, &mut reply, &mut counts);
+                if let Outcome::HandOn { .. } = outcome {
+                    let work = Work::Command(args);
+                    shared.queues.push(Task { thread, token, session, work, is_long: true, queued_ns });
+                    continue;
+                }
                 paused = (outcome == Outcome::Paused).then_some(args);
                 outcome
             }
@@ -117,14 +148,15 @@ fn run_command(
     shared: &Shared,
     session: &mut Session,
     args: &OwnedArgs,
+    runner: Runner,
     waited_ns: u64,
     reply: &mut Vec<u8>,
     counts: &mut Counts,
 ) -> Outcome {
     let slices = args.args();
-    match execute(shared, session, find(&slices[0]), &slices, reply, Some(waited_ns), counts, None) {
-        Outcome::Blocked => {
-            tracing::error!("a command would not wait on a worker; its connection is closed");
+    match execute(shared, session, find(&slices[0]), &slices, reply, runner, Some(waited_ns), counts, None) {
+        Outcome::HandOn { .. } if runner == Runner::LongWorker => {
+            tracing::error!("a command would not wait on a long worker; its connection is closed");
             Outcome::Close
         }
         outcome => outcome,

@@ -73,7 +73,7 @@ impl<'a> Filters<'a> {
 pub(super) fn kill(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let is_old_form = args.len() == 3;
     let filters = if is_old_form { Filters::of_address(&args[2]) } else { Filters::parse(args.from(2))? };
-    if !context.may_wait {
+    if !context.runner.may_wait() {
         // There may be thousands.
         return Err(Stop::Blocked(Missing::Latch));
     }

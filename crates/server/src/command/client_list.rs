@@ -65,7 +65,7 @@ pub(super) fn list(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         }
         _ => return Err(ErrorReply::SYNTAX.into()),
     }
-    if !context.may_wait {
+    if !context.runner.may_wait() {
         // There may be thousands.
         return Err(Stop::Blocked(Missing::Latch));
     }

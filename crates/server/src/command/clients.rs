@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use fulgurite::Missing;
 use fulgurite_resp::parse_i64;
 
 use super::client_kill::kill;
@@ -168,8 +167,9 @@ fn pause(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         _ => return Err(ErrorReply::new("ERR", "CLIENT PAUSE mode must be WRITE or ALL").into()),
     };
     let timeout_ms = parse_timeout(&args[2])?;
-    if !context.may_wait {
-        return Err(Stop::Blocked(Missing::Latch));
+    if !context.runner.may_take_long() {
+        // It waits for each command that writes.
+        return Err(Stop::Large);
     }
     let now_ms = context.shared.monotonic_ms();
     context.shared.pause.begin(now_ms.saturating_add(timeout_ms), of_all, now_ms);

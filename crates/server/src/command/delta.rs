@@ -26,7 +26,7 @@ pub(super) fn delta(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 fn get(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let heads = &context.model().tables.heads;
     let (row, own) = (head_key(context.keyspace(), &args[2]), context.session.own);
-    let read = if context.may_wait {
+    let read = if context.runner.may_wait() {
         heads.memtable_read_at(&row, own)?
     } else {
         heads.try_memtable_read_at(&row, own)?
@@ -34,7 +34,7 @@ fn get(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     context.needs = context.needs.max(read.needs);
     let held = match read.found {
         InMemtables::RuledOut | InMemtables::Absent => None,
-        InMemtables::Value(record) => Some(Some(Old::decode(record, context.may_wait)?)),
+        InMemtables::Value(record) => Some(Some(Old::decode(record, context.runner)?)),
         _ => Some(None),
     };
     context.in_memtables = Some(held.is_some());

@@ -36,7 +36,7 @@ const SECTIONS: [Section; 11] = [
 const ASKED_FOR: [&str; 2] = ["commandstats", "fulgurite_commands"];
 
 pub(super) fn info(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    if !context.may_wait {
+    if !context.runner.may_wait() {
         // Its figures take locks, and counts may be on disk.
         return Err(Stop::Blocked(Missing::Node));
     }

@@ -67,7 +67,7 @@ pub(super) fn lcs(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     if pairs > PAIRS_MAX.min(context.shared.settings.argument_bytes_max() as u64 / 4) {
         return Err(TOO_LARGE.into());
     }
-    if !context.may_wait && pairs > INLINE_PAIRS_MAX {
+    if !context.runner.may_take_long() && pairs > INLINE_PAIRS_MAX {
         return Err(Stop::Large);
     }
     if options.returns_len {

@@ -152,7 +152,7 @@ pub(super) fn keep(write: &mut Write<'_>, list: &mut Collection, kept: Range<i64
 /// Gives the list another id, with copies of the elements at these positions. What it had is garbage once the head is written.
 fn copy(write: &mut Write<'_>, list: &mut Collection, kept: Range<i64>) -> Result<()> {
     write.view().check_rows(len(&kept))?;
-    let id = write.model.new_id(write.may_wait)?;
+    let id = write.model.new_id(write.runner)?;
     for batch in batches(kept.clone()) {
         let values = elements(&write.view(), list, batch.clone(), Order::Forward)?;
         for (position, value) in batch.zip(&values) {

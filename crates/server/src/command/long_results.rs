@@ -8,6 +8,7 @@ use fulgurite_resp::{Encoder, Protocol};
 
 use super::set_operations::{Operation, Results};
 use crate::model::{Collection, Model, PIECE_BYTES, Source, View, damaged_row, row_name};
+use crate::runner::Runner;
 use crate::stop::Result;
 
 /// The result of more sets is one piece: a row of each is in memory.
@@ -26,14 +27,14 @@ pub(crate) struct LongResults {
 }
 
 impl LongResults {
-    /// The result of an operation with sets of a view, on a thread that may wait. `None` in a transaction.
+    /// The result of an operation with sets of a view, on a long worker. `None` in a transaction.
     pub(super) fn of(
         view: &View<'_>,
         operation: Operation,
         sets: &[Option<Collection>],
     ) -> Result<Option<LongResults>> {
         let Source::Snapshot(snapshot) = view.source else { return Ok(None) };
-        if !view.may_wait || sets.len() > SETS_MAX {
+        if !view.runner.may_take_long() || sets.len() > SETS_MAX {
             return Ok(None);
         }
         let mut results = Results::of(view, operation, sets)?;
@@ -66,7 +67,7 @@ impl LongResults {
         }
         let end = out.len() + PIECE_BYTES;
         let source = Source::Snapshot(&self.snapshot);
-        let view = View { source, model, may_wait: true, now_ms: 0, keyspace: 0 };
+        let view = View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0 };
         while self.left > 0 && out.len() < end {
             let row = self.rest.next(&view)?.ok_or_else(|| damaged_row(b""))?;
             Encoder::new(out, protocol).bulk(row_name(&row));

@@ -228,7 +228,7 @@ fn run_locked(context: &mut Context<'_>, command: &Command, args: &Args<'_>) -> 
     // `EXEC` has the locks of all its commands.
     let mut locks = if command.has_flag("write") && is_alone {
         let keys = command.keys_of(args);
-        let locks = context.shared.locks.lock(context.session.database, keys, context.may_wait)?;
+        let locks = context.shared.locks.lock(context.session.database, keys, context.runner)?;
         context.begin_with_locks();
         locks
     } else {

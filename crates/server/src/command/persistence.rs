@@ -50,7 +50,7 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> 
 
 /// Ends the command on a thread that may not wait.
 fn on_worker(context: &Context<'_>) -> Result<()> {
-    if context.may_wait { Ok(()) } else { Err(Stop::Blocked(Missing::Node)) }
+    if context.runner.may_wait() { Ok(()) } else { Err(Stop::Blocked(Missing::Node)) }
 }
 
 pub(super) fn lastsave(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
@@ -61,7 +61,9 @@ pub(super) fn lastsave(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
 }
 
 pub(super) fn save(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
-    on_worker(context)?;
+    if !context.runner.may_take_long() {
+        return Err(Stop::Large);
+    }
     if context.shared.saves.status().0 {
         return Err(ErrorReply::new("ERR", "Background save already in progress").into());
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use fulgurite::{Range, RangeLimits, Value};
+use fulgurite::{Missing, Range, RangeLimits, Value};
 use fulgurite_resp::parse_i64;
 
 use crate::args::Args;
@@ -71,7 +71,9 @@ pub(super) fn parse_cursor(cursor: &[u8]) -> Result<u64> {
 pub(super) fn scan(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let cursor = parse_cursor(&args[1])?;
     let options = ScanOptions::parse(args, 2, true)?;
-    if !context.may_wait && options.pattern.is_some_and(|pattern| pattern.len() > INLINE_PATTERN_BYTES_MAX) {
+    if !context.runner.may_take_long()
+        && options.pattern.is_some_and(|pattern| pattern.len() > INLINE_PATTERN_BYTES_MAX)
+    {
         return Err(Stop::Large);
     }
     let keyspace = context.keyspace();
@@ -120,7 +122,9 @@ pub(super) fn scan_members(
     let cursor = parse_cursor(&args[2])?;
     let scanned = context.read_collection(&args[1], kind, |view, collection| {
         let options = ScanOptions::parse(args, 3, false)?;
-        if !view.may_wait && options.pattern.is_some_and(|pattern| pattern.len() > INLINE_PATTERN_BYTES_MAX) {
+        if !view.runner.may_take_long()
+            && options.pattern.is_some_and(|pattern| pattern.len() > INLINE_PATTERN_BYTES_MAX)
+        {
             return Err(Stop::Large);
         }
         let mut scanned = view.scan_members(collection, cursor, options.count)?;
@@ -140,7 +144,7 @@ pub(super) fn scan_members(
 const KEYS_BYTES_MAX: usize = 512 << 20;
 
 pub(super) fn keys(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    if !context.may_wait {
+    if !context.runner.may_take_long() {
         return Err(Stop::Large);
     }
     let pattern = &args[1];
@@ -216,7 +220,7 @@ impl Context<'_> {
         count: usize,
         mut is_wanted: impl FnMut(&[u8], &Old) -> bool,
     ) -> Result<(Vec<Key>, Option<Key>)> {
-        let (keyspace, now_ms, may_wait) = (self.keyspace(), self.now_ms, self.may_wait);
+        let (keyspace, now_ms, runner) = (self.keyspace(), self.now_ms, self.runner);
         let from = match after {
             Some(key) => Bound::Excluded(head_key(keyspace, key)),
             None => Bound::Included(head_key(keyspace, b"")),
@@ -229,12 +233,15 @@ impl Context<'_> {
                 keys.push(key.to_vec());
             }
         };
-        if may_wait {
+        if count > INLINE_ROWS_MAX && !runner.may_take_long() {
+            return Err(Stop::Large);
+        }
+        if runner.may_wait() {
             let (mut passed, mut last) = (0, None);
             self.with_heads((from, end), |range| {
                 for entry in range.take(count) {
                     let (row, record) = entry?;
-                    take(&row, Old::decode(record, true)?);
+                    take(&row, Old::decode(record, runner)?);
                     (passed, last) = (passed + 1, Some(row));
                 }
                 Ok(())
@@ -242,8 +249,8 @@ impl Context<'_> {
             let last = last.filter(|_| passed == count);
             return Ok((keys, last.and_then(|row| Some(split_head_key(&row)?.1.to_vec()))));
         }
-        if self.exec.is_some() || count > INLINE_ROWS_MAX {
-            return Err(Stop::Large);
+        if self.exec.is_some() {
+            return Err(Stop::Blocked(Missing::Node));
         }
         let snapshot = self.snapshot()?;
         let limits = RangeLimits { entries: count, ..RangeLimits::default() };
@@ -253,7 +260,7 @@ impl Context<'_> {
         }
         let last = read.entries.last().filter(|_| read.rest.is_some()).map(|(row, _)| row.clone());
         for (row, record) in read.entries {
-            take(&row, Old::decode(record, false)?);
+            take(&row, Old::decode(record, runner)?);
         }
         self.needs = self.needs.max(snapshot.needs());
         Ok((keys, last.and_then(|row| Some(split_head_key(&row)?.1.to_vec()))))
@@ -261,8 +268,8 @@ impl Context<'_> {
 
     /// The first or the last key of the keyspace.
     fn end_of_keys(&mut self, is_last: bool) -> Result<Option<Vec<u8>>> {
-        if !self.may_wait {
-            return Err(Stop::Large);
+        if !self.runner.may_wait() {
+            return Err(Stop::Blocked(Missing::Node));
         }
         let keyspace = self.keyspace();
         self.with_heads(keyspace_bounds(keyspace), |mut range| {

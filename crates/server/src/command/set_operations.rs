@@ -100,7 +100,7 @@ impl Results {
     /// Those of the sets of a view. Each call of [`next`](Results::next) needs a view that shows the same sets.
     ///
     /// # Errors
-    /// [`Stop::Large`](crate::stop::Stop::Large) on a thread that does not wait, if they are many rows.
+    /// [`Stop::Large`](crate::stop::Stop::Large) but on a long worker, if they are many rows.
     pub fn of(view: &View<'_>, operation: Operation, sets: &[Option<Collection>]) -> Result<Results> {
         let plan = Plan::of(operation, sets);
         view.check_rows(plan.rows())?;

@@ -1,7 +1,5 @@
 //! Transactions: commands that are queued, and run as one transaction of the engine.
 
-use fulgurite::Missing;
-
 use super::{Command, find};
 use crate::args::{Args, OwnedArgs};
 use crate::context::Context;
@@ -123,11 +121,14 @@ pub(super) fn exec(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
     }
     let before = context.session.clone();
     let is_large = multi.arguments + before.watched.len() > INLINE_ARGUMENTS_MAX;
-    if context.may_wait && before.watched.is_empty() && multi.only_reads() {
+    if context.runner.may_take_long() && before.watched.is_empty() && multi.only_reads() {
         return exec_reads(context, multi);
     }
-    let ran =
-        if is_large && !context.may_wait { Err(Stop::Large) } else { exec_until_it_commits(context, &multi) };
+    let ran = if is_large && !context.runner.may_take_long() {
+        Err(Stop::Large)
+    } else {
+        exec_until_it_commits(context, &multi)
+    };
     match ran {
         Err(stop @ (Stop::Blocked(_) | Stop::Large | Stop::Paused)) => {
             // It runs again, from the beginning.
@@ -155,7 +156,7 @@ fn exec_reads(context: &mut Context<'_>, multi: Multi) -> Result<()> {
     context.reply_long_exec(exec)
 }
 
-/// How often a transaction that conflicts runs again on a thread that does not wait.
+/// How often a transaction that conflicts runs again but on a long worker.
 const ATTEMPTS_MAX: u32 = 3;
 
 fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
@@ -169,13 +170,13 @@ fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()>
     let mut attempts = 0;
     loop {
         match exec_once(context, multi) {
-            Err(Stop::Conflict) if context.may_wait || attempts < ATTEMPTS_MAX => {
+            Err(Stop::Conflict) if context.runner.may_take_long() || attempts < ATTEMPTS_MAX => {
                 attempts += 1;
                 *context.session = before.clone();
                 context.truncate_reply(start);
                 context.begin_again();
             }
-            Err(Stop::Conflict) => return Err(Stop::Blocked(Missing::Latch)),
+            Err(Stop::Conflict) => return Err(context.runner.give_up()),
             outcome => {
                 locks.note(context.session.own);
                 return outcome;
@@ -188,7 +189,11 @@ fn exec_until_it_commits(context: &mut Context<'_>, multi: &Multi) -> Result<()>
 /// locks: until the others are installed, what another client writes goes to the former ones, and so has to come before (INV-SRV-7).
 fn lock_keys<'l>(context: &Context<'l>, multi: &Multi) -> Result<Held<'l>> {
     if multi.changes_keyspaces() {
-        return if context.may_wait { Ok(context.shared.locks.lock_all()) } else { Err(Stop::Large) };
+        return if context.runner.may_take_long() {
+            Ok(context.shared.locks.lock_all())
+        } else {
+            Err(Stop::Large)
+        };
     }
     let commands: Vec<Args<'_>> = multi.commands.iter().map(OwnedArgs::args).collect();
     let mut keys = Vec::new();
@@ -197,7 +202,7 @@ fn lock_keys<'l>(context: &Context<'l>, multi: &Multi) -> Result<Held<'l>> {
             keys.extend(command.keys_of(args));
         }
     }
-    context.shared.locks.lock(context.session.database, keys.into_iter(), context.may_wait)
+    context.shared.locks.lock(context.session.database, keys.into_iter(), context.runner)
 }
 
 /// Runs the commands in one transaction, and commits it. Errors of single commands are replies, and undo that command alone.
@@ -227,7 +232,7 @@ fn run_commands(context: &mut Context<'_>, multi: &Multi) -> Result<bool> {
         context.guard_in_exec(context.keyspaces[database], &key)?;
     }
     let begin = context.reply_len();
-    let may_leave_in_pieces = !context.may_wait && multi.only_reads();
+    let may_leave_in_pieces = !context.runner.may_take_long() && multi.only_reads();
     context.reply().array(multi.commands.len());
     for command in &multi.commands {
         let args = command.args();

@@ -284,7 +284,7 @@ impl<'a> Wanted<'a> {
 
     /// The same rows for a reply that leaves in pieces, if it does.
     fn long_rows(&self, view: &View<'_>, zset: &Collection) -> Result<Option<LongRows>> {
-        if !view.may_wait {
+        if !view.runner.may_take_long() {
             return Ok(None);
         }
         let (span, limits) = match self.range {

@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::exec::{Exec, unacknowledged};
 use crate::locks::HeldMore;
 use crate::model::{Counts, KeyspaceMap, Running};
+use crate::runner::Runner;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::Stop;
@@ -90,7 +91,8 @@ impl<'s> Batch<'s> {
         io.counts.forget_gone(&running.map);
         let durability = session.durability;
         let mut unused = Vec::new();
-        let mut context = Context::new(io.shared, session, &mut unused, false, io.counts, running.map);
+        let mut context =
+            Context::new(io.shared, session, &mut unused, Runner::IoThread, io.counts, running.map);
         context.begin_exec().ok()?;
         let (exec, now_ms) = (context.exec.take(), context.now_ms);
         drop(context);
@@ -149,7 +151,7 @@ impl<'s> Batch<'s> {
         }
         let start = out.len();
         let map = self.running.map;
-        let mut context = Context::at(self.now_ms, io.shared, session, out, false, io.counts, map);
+        let mut context = Context::at(self.now_ms, io.shared, session, out, Runner::IoThread, io.counts, map);
         context.exec = self.exec.take();
         let exec = context.exec.as_ref().expect("no command runs");
         let before = exec.changes();

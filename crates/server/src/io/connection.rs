@@ -211,7 +211,8 @@ impl Connection {
             let session = self.session.take().expect("no worker has it");
             let queued_ns = shared.monotonic_ns();
             self.at_worker_bytes = args.bytes();
-            shared.queue.push(Task { thread, token, session, work: Work::Command(args), queued_ns });
+            let work = Work::Command(args);
+            shared.queues.push(Task { thread, token, session, work, is_long: false, queued_ns });
         }
     }
 
@@ -225,7 +226,8 @@ impl Connection {
         let is_due = self.output.unsent() < UNSENT_BYTES_MAX;
         if let Some(session) = self.session.take_if(|session| is_due && session.long_reply.is_some()) {
             let queued_ns = shared.monotonic_ns();
-            shared.queue.push(Task { thread, token, session, work: Work::ReadPiece, queued_ns });
+            let work = Work::ReadPiece;
+            shared.queues.push(Task { thread, token, session, work, is_long: true, queued_ns });
         }
     }
 
@@ -427,7 +429,7 @@ impl Connection {
         };
         self.consume(bytes);
         match work {
-            Some(work) => self.hand_on(io, work, token),
+            Some(work) => self.hand_on(io, work, true, token),
             None => ran,
         }
     }
@@ -473,9 +475,9 @@ impl Connection {
                 self.session = Some(session);
                 Ran::Command
             }
-            Whole::ForWorker(args) => {
+            Whole::ForWorker { args, is_long } => {
                 self.consume(bytes);
-                self.hand_on(io, Work::Command(args), token)
+                self.hand_on(io, Work::Command(args), is_long, token)
             }
             Whole::Paused(args) => {
                 self.consume(bytes);
@@ -486,8 +488,8 @@ impl Connection {
         }
     }
 
-    /// Has a worker do something.
-    fn hand_on(&mut self, io: &Io<'_, '_>, work: Work, token: usize) -> Ran {
+    /// Has a worker do something, or a long worker.
+    fn hand_on(&mut self, io: &Io<'_, '_>, work: Work, is_long: bool, token: usize) -> Ran {
         let session = self.session.take().expect("no worker has it");
         let queued_ns = io.shared.monotonic_ns();
         self.at_worker_bytes = match &work {
@@ -495,7 +497,7 @@ impl Connection {
             // The connection counts what arrives of a value.
             Work::ReadPiece | Work::Store(_) => 0,
         };
-        io.shared.queue.push(Task { thread: io.thread, token, session, work, queued_ns });
+        io.shared.queues.push(Task { thread: io.thread, token, session, work, is_long, queued_ns });
         Ran::Event
     }
 

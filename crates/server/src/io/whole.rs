@@ -9,6 +9,7 @@ use crate::args::{Args, OwnedArgs};
 use crate::command::{self, Command};
 use crate::execute::{INLINE_ARGUMENTS_MAX, Outcome, execute};
 use crate::model::{Counts, TableKey, head_key};
+use crate::runner::Runner;
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::tallies::Reason;
@@ -54,7 +55,7 @@ pub(super) enum Whole {
     /// By itself.
     Alone { outcome: Outcome },
     /// It did not, and a worker has to run it.
-    ForWorker(OwnedArgs),
+    ForWorker { args: OwnedArgs, is_long: bool },
     /// It did not: commands are paused.
     Paused(OwnedArgs),
     /// Its connection has to be closed.
@@ -103,15 +104,17 @@ pub(super) fn run_whole<'s>(
         Some(reason) => {
             let name = command.map_or("unknown", |command| command.name);
             io.shared.commands.note_handed_on(io.counts.stripe, name, reason);
-            Outcome::Blocked
+            Outcome::HandOn { to_long_worker: false }
         }
         None => {
             let map = batch.as_ref().map(Batch::keyspaces);
-            execute(io.shared, session, command, args, out, None, io.counts, map)
+            execute(io.shared, session, command, args, out, Runner::IoThread, None, io.counts, map)
         }
     };
     match outcome {
-        Outcome::Blocked => Whole::ForWorker(OwnedArgs::copy(args)),
+        Outcome::HandOn { to_long_worker } => {
+            Whole::ForWorker { args: OwnedArgs::copy(args), is_long: to_long_worker }
+        }
         Outcome::Paused => Whole::Paused(OwnedArgs::copy(args)),
         Outcome::Close => Whole::Close,
         Outcome::Replied { .. } => Whole::Alone { outcome },

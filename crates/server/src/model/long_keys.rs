@@ -15,6 +15,7 @@ use super::tables::{Model, TableKey, head_key, split_head_key};
 use super::view::{Source, View};
 use super::write::{DAMAGED, Old};
 use crate::glob;
+use crate::runner::Runner;
 use crate::stop::Result;
 
 /// Keys at one commit and one time, in their order. While it lives, the database keeps them.
@@ -79,7 +80,9 @@ impl LongKeys {
         for entry in self.snapshot.range(&model.tables.heads, bounds)? {
             let (row, record) = entry?;
             let Some((_, name)) = split_head_key(&row) else { continue };
-            if !glob::matches(&self.pattern, name) || !Old::decode(record, true)?.head.is_live(self.now_ms) {
+            if !glob::matches(&self.pattern, name)
+                || !Old::decode(record, Runner::LongWorker)?.head.is_live(self.now_ms)
+            {
                 continue;
             }
             if let Some(found) = key(&row, name) {
@@ -91,7 +94,7 @@ impl LongKeys {
 }
 
 impl View<'_> {
-    /// The keys that match a pattern, for a reply that leaves in pieces, on a thread that may wait. `None` in a transaction.
+    /// The keys that match a pattern, for a reply that leaves in pieces, on a long worker. `None` in a transaction.
     pub fn keys_to_send(&self, pattern: &[u8]) -> Result<Option<LongKeys>> {
         let Source::Snapshot(snapshot) = self.source else { return Ok(None) };
         let mut keys = LongKeys {

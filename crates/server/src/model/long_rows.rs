@@ -9,6 +9,7 @@ use super::content::{Bounds, split_score_key};
 use super::long_text::PIECE_BYTES;
 use super::tables::{Model, TableKey};
 use super::view::{Order, Source, View, damaged_row, row_name};
+use crate::runner::Runner;
 use crate::stop::Result;
 
 /// What a reply shows of a row.
@@ -74,7 +75,7 @@ impl LongRows {
     pub fn read_piece(&mut self, model: &Model, protocol: Protocol, out: &mut Vec<u8>) -> Result<()> {
         let end = out.len() + PIECE_BYTES;
         let source = Source::Snapshot(&self.snapshot);
-        let view = View { source, model, may_wait: true, now_ms: 0, keyspace: 0 };
+        let view = View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0 };
         let (mut left, mut last) = (self.left, TableKey::new());
         view.each_row(self.rest.clone(), self.order, usize::MAX, |row, value| {
             self.shown.append(&row, &value, &mut Encoder::new(out, protocol))?;
@@ -123,11 +124,11 @@ impl View<'_> {
         Err(damaged_row(rows.first().map_or(&[][..], |(row, _)| row)))
     }
 
-    /// The first `count` rows between bounds, from either end, which are read piece by piece. `None` in a transaction, and on a thread that
-    /// does not wait.
+    /// The first `count` rows between bounds, from either end, which are read piece by piece. `None` in a transaction, and but on a long
+    /// worker.
     pub fn long_rows(&self, bounds: Bounds, order: Order, count: u64, shown: Shown) -> Option<LongRows> {
         match self.source {
-            Source::Snapshot(snapshot) if self.may_wait => {
+            Source::Snapshot(snapshot) if self.runner.may_take_long() => {
                 Some(LongRows { snapshot: snapshot.clone(), rest: bounds, order, left: count, shown })
             }
             _ => None,

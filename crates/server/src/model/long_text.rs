@@ -9,6 +9,7 @@ use super::tables::{Garbage, Model, garbage_key};
 use super::text::{Fragmented, Text};
 use super::view::{Source, View};
 use super::write::{Old, Write};
+use crate::runner::Runner;
 use crate::stop::{Result, Stop};
 
 /// So many bytes of a long string are read, or stored, at a time: several fragments.
@@ -46,7 +47,8 @@ impl LongText {
         let piece = self.rest.start..self.rest.end.min(self.rest.start + PIECE_BYTES);
         self.rest.start = piece.end;
         let source = Source::Snapshot(&self.snapshot);
-        View { source, model, may_wait: true, now_ms: 0, keyspace: 0 }.push_fragments(self.id, piece, out)
+        View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0 }
+            .push_fragments(self.id, piece, out)
     }
 }
 
@@ -62,7 +64,7 @@ impl View<'_> {
                 _ => Text::Assembled(self.text_range(old, range)?),
             }));
         }
-        if !self.may_wait {
+        if !self.runner.may_take_long() {
             return Err(Stop::Large);
         }
         let id = old.fragmented()?.id;

@@ -11,6 +11,7 @@ use super::tables::Model;
 use super::text::INLINE_VALUE_BYTES_MAX;
 use super::view::{Source, View};
 use crate::args::{Args, OwnedArgs};
+use crate::runner::Runner;
 use crate::stop::{Result, Stop};
 
 /// Values for a reply, in the order of their names.
@@ -81,7 +82,13 @@ impl LongValues {
     /// Appends the value of a name, or the header of a long string, if there is room for it.
     fn append(&self, name: &[u8], room: usize, model: &Model, reply: &mut Encoder<'_>) -> Result<Found> {
         let (now_ms, keyspace) = (self.now_ms, self.keyspace);
-        let view = View { source: Source::Snapshot(&self.snapshot), model, may_wait: true, now_ms, keyspace };
+        let view = View {
+            source: Source::Snapshot(&self.snapshot),
+            model,
+            runner: Runner::LongWorker,
+            now_ms,
+            keyspace,
+        };
         if let Some(hash) = &self.hash {
             let Some(value) = view.member(hash, name)? else { return Ok(Found::Nothing) };
             if value.len() > room {
@@ -111,7 +118,7 @@ impl LongValues {
 
 impl View<'_> {
     /// The strings of keys, or the values of fields of a hash, for a reply: read piece by piece, or by `read` in a transaction and on a
-    /// thread that does not wait.
+    /// thread that is no long worker.
     pub fn values_to_send<T: Deref<Target = [u8]>>(
         &self,
         hash: Option<&Collection>,
@@ -119,7 +126,7 @@ impl View<'_> {
         read: impl Fn(&[u8]) -> Result<Option<T>>,
     ) -> Result<ValuesToSend<T>> {
         if let Source::Snapshot(snapshot) = self.source
-            && self.may_wait
+            && self.runner.may_take_long()
         {
             return Ok(ValuesToSend::InPieces(LongValues {
                 snapshot: snapshot.clone(),
@@ -135,7 +142,7 @@ impl View<'_> {
         for name in names {
             let value = read(name)?;
             bytes += value.as_ref().map_or(0, |value| value.len());
-            if !self.may_wait && bytes > INLINE_VALUE_BYTES_MAX {
+            if !self.runner.may_take_long() && bytes > INLINE_VALUE_BYTES_MAX {
                 return Err(Stop::Large);
             }
             found.push(value);

@@ -9,6 +9,7 @@ use super::head::{Collection, Head};
 use super::ids::Ids;
 use super::keyspaces::{KeyspaceMap, Keyspaces};
 use crate::StartError;
+use crate::runner::Runner;
 use crate::session::DATABASES;
 use crate::stop::{ErrorReply, Result as CommandResult, Stop};
 
@@ -210,8 +211,8 @@ impl Model {
     }
 
     /// An id for a new collection.
-    pub fn new_id(&self, may_wait: bool) -> CommandResult<u64> {
-        self.ids.give(&self.db, &self.tables.meta, may_wait)
+    pub fn new_id(&self, runner: Runner) -> CommandResult<u64> {
+        self.ids.give(&self.db, &self.tables.meta, runner.may_wait())
     }
 
     /// Writes that databases have other keyspaces: a new one where that is `None`, and what the database had becomes garbage then.

@@ -117,7 +117,7 @@ impl View<'_> {
         if range.is_empty() {
             return Ok(Vec::new());
         }
-        if !self.may_wait && range.len() > INLINE_VALUE_BYTES_MAX {
+        if !self.runner.may_take_long() && range.len() > INLINE_VALUE_BYTES_MAX {
             return Err(Stop::Large);
         }
         let mut bytes = Vec::with_capacity(range.len());
@@ -162,10 +162,10 @@ impl Write<'_> {
         if value.len() <= WHOLE_BYTES_MAX {
             return self.put(key, old, Head { kind: Kind::String, expires_at_ms }, value);
         }
-        if !self.may_wait && value.len() > INLINE_VALUE_BYTES_MAX {
+        if !self.runner.may_take_long() && value.len() > INLINE_VALUE_BYTES_MAX {
             return Err(Stop::Large);
         }
-        let id = self.model.new_id(self.may_wait)?;
+        let id = self.model.new_id(self.runner)?;
         self.put_fragments(id, 0, value)?;
         let fragmented = Fragmented { id, len: value.len() as u64 };
         self.put(key, old, Head { kind: Kind::FragmentedString, expires_at_ms }, &fragmented.encode())
@@ -203,13 +203,13 @@ impl Write<'_> {
             self.put(key, old, Head { kind: Kind::String, expires_at_ms }, &new)?;
             return Ok(len);
         }
-        if !self.may_wait && bytes.len() > INLINE_VALUE_BYTES_MAX {
+        if !self.runner.may_take_long() && bytes.len() > INLINE_VALUE_BYTES_MAX {
             return Err(Stop::Large);
         }
         let id = match (live, whole) {
             (Some(old), None) => old.fragmented()?.id,
             (_, whole) => {
-                let id = self.model.new_id(self.may_wait)?;
+                let id = self.model.new_id(self.runner)?;
                 self.put_fragments(id, 0, whole.unwrap_or_default())?;
                 id
             }

@@ -13,9 +13,10 @@ use super::tables::{Model, head_key};
 use super::text::INLINE_VALUE_BYTES_MAX;
 use super::write::Old;
 use crate::random::Random;
+use crate::runner::Runner;
 use crate::stop::{ErrorReply, Result, Stop};
 
-/// A thread that does not wait reads at most so many rows for one command.
+/// Only a long worker reads more rows for one command.
 pub(crate) const INLINE_ROWS_MAX: usize = 512;
 
 /// Where a view reads.
@@ -33,8 +34,8 @@ pub(crate) enum Source<'v> {
 pub(crate) struct View<'v> {
     pub source: Source<'v>,
     pub model: &'v Model,
-    /// Whether reads may wait for the disk.
-    pub may_wait: bool,
+    /// Where the command runs.
+    pub runner: Runner,
     pub now_ms: u64,
     pub keyspace: u32,
 }
@@ -51,13 +52,13 @@ impl View<'_> {
     pub fn stored(&self, key: &[u8]) -> Result<Option<Old>> {
         let row = head_key(self.keyspace, key);
         let heads = &self.model.tables.heads;
-        let found = match (self.source, self.may_wait) {
+        let found = match (self.source, self.runner.may_wait()) {
             (Source::Snapshot(snapshot), true) => snapshot.get(heads, &row)?,
             (Source::Snapshot(snapshot), false) => snapshot.try_get(heads, &row)?,
             (Source::Transaction(txn), true) => txn.get_for_update(heads, &row)?,
             (Source::Transaction(txn), false) => txn.try_get_for_update(heads, &row)?,
         };
-        let Some(old) = found.map(|record| Old::decode(record, self.may_wait)).transpose()? else {
+        let Some(old) = found.map(|record| Old::decode(record, self.runner)).transpose()? else {
             return Ok(None);
         };
         if let Source::Transaction(txn) = self.source
@@ -85,14 +86,16 @@ impl View<'_> {
     /// A row of the content of collections.
     pub fn row(&self, row: &[u8]) -> Result<Option<Value>> {
         let content = &self.model.tables.content;
-        let found = match (self.source, self.may_wait) {
+        let found = match (self.source, self.runner.may_wait()) {
             (Source::Snapshot(snapshot), true) => snapshot.get(content, row)?,
             (Source::Snapshot(snapshot), false) => snapshot.try_get(content, row)?,
             (Source::Transaction(txn), true) => txn.get(content, row)?,
             (Source::Transaction(txn), false) => txn.try_get(content, row)?,
         };
         // What a command does with it takes as long as it is.
-        if !self.may_wait && found.as_ref().is_some_and(|value| value.len() > INLINE_VALUE_BYTES_MAX) {
+        if !self.runner.may_take_long()
+            && found.as_ref().is_some_and(|value| value.len() > INLINE_VALUE_BYTES_MAX)
+        {
             return Err(Stop::Large);
         }
         Ok(found)
@@ -106,7 +109,7 @@ impl View<'_> {
         self.row(&member_key(collection.id, self.model.hash_seed, name))
     }
 
-    /// At most so many rows between bounds, from either end. On a thread that does not wait none, if they would be many.
+    /// At most so many rows between bounds, from either end. Only on a long worker any, if they would be many.
     pub fn rows(&self, bounds: Bounds, order: Order, max: usize) -> Result<Vec<(Value, Value)>> {
         let mut rows = Vec::new();
         self.each_row(bounds, order, max, |key, value| {
@@ -116,8 +119,8 @@ impl View<'_> {
         Ok(rows)
     }
 
-    /// Calls `row` with each row between bounds, from either end, until it returns false, or so many are read. A thread that does not
-    /// wait stops the command once it has read [`INLINE_ROWS_MAX`].
+    /// Calls `row` with each row between bounds, from either end, until it returns false, or so many are read. Only a long worker
+    /// reads more than [`INLINE_ROWS_MAX`].
     pub fn each_row(
         &self,
         bounds: Bounds,
@@ -126,25 +129,31 @@ impl View<'_> {
         mut row: impl FnMut(Value, Value) -> Result<bool>,
     ) -> Result<()> {
         let content = &self.model.tables.content;
-        if self.may_wait {
+        let limits = RangeLimits { entries: max.min(INLINE_ROWS_MAX), ..RangeLimits::default() };
+        if self.runner.may_wait() {
             let mut range = match self.source {
                 Source::Snapshot(snapshot) => snapshot.range(content, bounds)?,
                 Source::Transaction(txn) => txn.range(content, bounds)?,
             };
-            for _ in 0..max {
+            let mut bytes = 0;
+            for number in 0..max {
                 let entry = match order {
                     Order::Forward => range.next(),
                     Order::Backward => range.next_back(),
                 };
                 let Some(entry) = entry else { break };
+                let is_too_much = number >= limits.entries || bytes >= limits.bytes;
+                if is_too_much && !self.runner.may_take_long() {
+                    return Err(Stop::Large);
+                }
                 let (key, value) = entry?;
+                bytes += key.len() + value.len();
                 if !row(key, value)? {
                     break;
                 }
             }
             return Ok(());
         }
-        let limits = RangeLimits { entries: max.min(INLINE_ROWS_MAX), ..RangeLimits::default() };
         let read = match (self.source, order) {
             (Source::Snapshot(snapshot), Order::Forward) => snapshot.try_range(content, bounds, limits)?,
             (Source::Snapshot(snapshot), Order::Backward) => {
@@ -166,9 +175,9 @@ impl View<'_> {
         }
     }
 
-    /// Fails on a thread that does not wait if a command has so many rows to read or to write.
+    /// Fails but on a long worker if a command has so many rows to read or to write that it takes long.
     pub fn check_rows(&self, rows: u64) -> Result<()> {
-        if self.may_wait || rows <= INLINE_ROWS_MAX as u64 { Ok(()) } else { Err(Stop::Large) }
+        if self.runner.may_take_long() || rows <= INLINE_ROWS_MAX as u64 { Ok(()) } else { Err(Stop::Large) }
     }
 
     /// All fields or members of a collection, in the order of their hashes, each with its value. It calls `member` until that returns false.

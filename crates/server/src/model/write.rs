@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use fulgurite::limits::VALUE_BYTES_MAX;
-use fulgurite::{Missing, Transaction, Value};
+use fulgurite::{Transaction, Value};
 use smallvec::SmallVec;
 
 use super::content::{NAME_BYTES_MAX, content_bounds, member_key};
@@ -13,6 +13,7 @@ use super::keyspaces::KeyspaceMap;
 use super::tables::{Garbage, Model, TableKey, count_key, expiry_key, garbage_key, head_key};
 use super::text::{Fragmented, INLINE_VALUE_BYTES_MAX};
 use super::view::{Order, Source, View, damaged_row};
+use crate::runner::Runner;
 use crate::stop::{ErrorReply, Result, Stop};
 
 /// How many rows are read at a time to be copied.
@@ -51,11 +52,11 @@ impl Old {
         content_id(self.head.kind, self.body())
     }
 
-    /// A head record that was found. One with a long value is left to threads that may wait, although it is in memory: what a command
-    /// does with it takes as long as it is.
-    pub fn decode(record: Value, may_wait: bool) -> Result<Old> {
-        if !may_wait && record.len() > INLINE_VALUE_BYTES_MAX {
-            return Err(Stop::Blocked(Missing::Value));
+    /// A head record that was found. One with a long value is left to long workers, although it is in memory: what a command does with it
+    /// takes as long as it is.
+    pub fn decode(record: Value, runner: Runner) -> Result<Old> {
+        if !runner.may_take_long() && record.len() > INLINE_VALUE_BYTES_MAX {
+            return Err(Stop::Large);
         }
         let (head, body) = Head::decode(&record).ok_or(DAMAGED)?;
         Ok(Old { head, record, body })
@@ -81,8 +82,8 @@ pub(crate) const DAMAGED: ErrorReply =
 pub(crate) struct Write<'t> {
     pub txn: &'t mut Transaction,
     pub model: &'t Model,
-    /// Whether reads may wait for the disk.
-    pub may_wait: bool,
+    /// Where the command runs.
+    pub runner: Runner,
     pub now_ms: u64,
     pub keyspace: u32,
     /// How many keys it created in each keyspace, less those that it deleted.
@@ -126,21 +127,21 @@ impl<'t> Write<'t> {
     pub fn new(
         txn: &'t mut Transaction,
         model: &'t Model,
-        may_wait: bool,
+        runner: Runner,
         now_ms: u64,
         keyspace: u32,
     ) -> Write<'t> {
         let (keyspaces, adds) = (KeyspaceMap::default(), Adds::default());
-        Write { txn, model, may_wait, now_ms, keyspace, created: Created::new(), keyspaces, adds }
+        Write { txn, model, runner, now_ms, keyspace, created: Created::new(), keyspaces, adds }
     }
 
     /// What it reads.
     pub fn view(&self) -> View<'_> {
-        let Write { txn, model, may_wait, now_ms, keyspace, .. } = self;
+        let Write { txn, model, runner, now_ms, keyspace, .. } = self;
         View {
             source: Source::Transaction(txn),
             model,
-            may_wait: *may_wait,
+            runner: *runner,
             now_ms: *now_ms,
             keyspace: *keyspace,
         }
@@ -181,7 +182,7 @@ impl<'t> Write<'t> {
     }
 
     fn create(&mut self, old: Option<Old>, kind: Kind) -> Result<Change> {
-        let id = self.model.new_id(self.may_wait)?;
+        let id = self.model.new_id(self.runner)?;
         let collection = Collection { id, count: 0, first: 0 };
         Ok(Change { old, head: Head { kind, expires_at_ms: 0 }, collection })
     }
@@ -239,7 +240,7 @@ impl<'t> Write<'t> {
     pub fn copy_body(&mut self, old: &Old) -> Result<Vec<u8>> {
         let mut body = old.body().to_vec();
         let Some(from) = old.content_id()? else { return Ok(body) };
-        let id = self.model.new_id(self.may_wait)?;
+        let id = self.model.new_id(self.runner)?;
         let mut bounds = content_bounds(from);
         loop {
             let rows = self.view().rows(bounds.clone(), Order::Forward, COPIED_ROWS)?;
@@ -249,7 +250,9 @@ impl<'t> Write<'t> {
                 self.put_row(&copy, value)?;
             }
             match rows.last() {
-                Some(_) if !self.may_wait && rows.len() == COPIED_ROWS => return Err(Stop::Large),
+                Some(_) if !self.runner.may_take_long() && rows.len() == COPIED_ROWS => {
+                    return Err(Stop::Large);
+                }
                 Some((last, _)) if rows.len() == COPIED_ROWS => {
                     bounds.0 = Bound::Excluded(TableKey::from_slice(last));
                 }

@@ -211,3 +211,48 @@ fn commands_wait_for_workers_alone() {
         assert!(info.contains("fulgurite_voluntary_context_switches:"), "{info}");
     }
 }
+
+/// A set of so many members.
+fn add_members(client: &mut Client, key: &str, count: usize) {
+    for first in (0..count).step_by(1_000) {
+        let members: Vec<String> = (first..first + 1_000).map(|number| format!("member:{number}")).collect();
+        client.ask(&format!("SADD {key} {}", members.join(" ")));
+    }
+}
+
+/// Whether a reply has arrived.
+fn has_reply(client: &Client) -> bool {
+    client.stream.set_nonblocking(true).unwrap();
+    let peeked = client.stream.peek(&mut [0]).is_ok();
+    client.stream.set_nonblocking(false).unwrap();
+    peeked
+}
+
+/// INV-SRV-8: more long commands than there are long workers, and what waits for the key that one of them writes, hold up nothing else.
+#[test]
+fn long_commands_do_not_hold_up_workers() {
+    let mut config = config();
+    (config.workers, config.io_threads) = (1, 1);
+    let (_, _, server) = serve(config);
+    let mut client = Client::connect(&server);
+    add_members(&mut client, "large", 60_000);
+    let long = ["SORT large ALPHA LIMIT 0 1", "SUNIONSTORE copy large", "SORT large ALPHA DESC LIMIT 0 1"];
+    let waiting = ["SADD copy member", "SPOP copy", "DEL copy"];
+    let mut busy: Vec<Client> = long.iter().chain(&waiting).map(|_| Client::connect(&server)).collect();
+    busy.iter_mut().zip(long).for_each(|(client, command)| client.send_command(command));
+    wait_until(|| handed_on(&mut client, "sort", "size") == 2);
+    busy.iter_mut().skip(long.len()).zip(waiting).for_each(|(client, command)| client.send_command(command));
+    let mut replies = 0;
+    while !has_reply(&busy[2]) {
+        // Workers run them all: their figures and counts may be on disk.
+        for command in ["INFO server", "DBSIZE", "CLIENT LIST", "RANDOMKEY"] {
+            assert!(!client.ask(command).starts_with('-'), "{command}");
+        }
+        replies += 1;
+    }
+    assert!(replies > 10, "{replies} rounds while three long commands ran one after the other");
+    for (client, command) in busy.iter_mut().zip(long.iter().chain(&waiting)) {
+        let reply = client.receive();
+        assert!(reply.is_some_and(|reply| !text(&reply).starts_with('-')), "{command}");
+    }
+}

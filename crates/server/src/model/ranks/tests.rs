@@ -4,6 +4,7 @@ use fulgurite::{Database, Options};
 use super::*;
 use crate::model::Model;
 use crate::random::Random;
+use crate::runner::Runner;
 
 /// A sorted set beside a plain sorted vector.
 struct Pair {
@@ -36,14 +37,15 @@ impl Pair {
     fn write<T>(&self, step: impl FnOnce(&mut Write<'_>, &mut Collection) -> Result<T>) -> (Collection, T) {
         let mut zset = self.zset;
         let mut txn = self.db.begin();
-        let result = step(&mut Write::new(&mut txn, &self.model, true, 0, 0), &mut zset).unwrap();
+        let result =
+            step(&mut Write::new(&mut txn, &self.model, Runner::LongWorker, 0, 0), &mut zset).unwrap();
         txn.commit().unwrap();
         (zset, result)
     }
 
     fn view<T>(&self, read: impl FnOnce(&View<'_>) -> Result<T>) -> T {
         let mut txn = self.db.begin();
-        read(&Write::new(&mut txn, &self.model, true, 0, 0).view()).unwrap()
+        read(&Write::new(&mut txn, &self.model, Runner::LongWorker, 0, 0).view()).unwrap()
     }
 
     /// Writes the rows of blocks as programs did that knew format 2.

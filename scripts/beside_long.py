@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Measures GETs of 50 clients while one more client sends long commands one after the other: a table of docs/server.md.
+
+Servers take turns row by row: `redis-server`, and each program that is given. The client of the long commands reads replies without
+looking at them, at the lowest priority: it stands for another machine. Needs redis-server and redis-benchmark. For example:
+
+    cargo build --release
+    scripts/beside_long.py --dir /var/tmp/beside --rounds 5 target/release/fulgurite > table.md
+"""
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+from beside_redis import Server, idle_share
+
+MEMBERS = 1_000_000
+LONG = {
+    "none": [],
+    "`KEYS *`": [["KEYS", "*"]],
+    "`SMEMBERS` of a million": [["SMEMBERS", "large"]],
+    "`SUNIONSTORE` of a million, `DEL` of it": [["SUNIONSTORE", "copy", "large"], ["DEL", "copy"]],
+    "`SORT` of a million `BY` nothing `GET`": [["SORT", "large", "BY", "nothing", "LIMIT", "0", "300000"]],
+}
+
+
+def encode(words):
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words)
+
+
+class Client:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
+        self.buffer = bytearray(1 << 20)
+
+    def send(self, words):
+        """Sends a command and reads its reply, and that of a PING behind it, by which the end is known."""
+        self.socket.sendall(encode(words) + encode(["PING", "end of the reply"]))
+        end = b"$16\r\nend of the reply\r\n"
+        last = b""
+        while not last.endswith(end):
+            length = self.socket.recv_into(self.buffer)
+            if length == 0:
+                sys.exit("a server has closed the connection of the long commands")
+            last = (last + bytes(self.buffer[max(0, length - len(end)) : length]))[-len(end) :]
+
+
+def load(server):
+    server.run("set", 50, 16, 400_000, 100)
+    client = Client(server.port)
+    for first in range(0, MEMBERS, 1_000):
+        client.send(["SADD", "large", *(f"member:{number}" for number in range(first, first + 1_000))])
+
+
+def measure(server, commands, count):
+    """GETs a second, p50, p99 and the longest in milliseconds, long commands in that time and the seconds of each."""
+    stop, took = threading.Event(), []
+
+    def send():
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        client = Client(server.port)
+        while not stop.is_set():
+            began = time.monotonic()
+            for words in commands:
+                client.send(words)
+            took.append(time.monotonic() - began)
+
+    sender = threading.Thread(target=send)
+    if commands:
+        sender.start()
+        time.sleep(0.3)
+    args = ["redis-benchmark", "-p", str(server.port), "-t", "get", "-n", str(count), "-c", "50"]
+    ran = subprocess.run([*args, "-d", "100", "-r", "100000", "--csv"], capture_output=True, text=True, timeout=600)
+    stop.set()
+    if commands:
+        sender.join()
+    fields = [field.strip('"') for field in ran.stdout.splitlines()[-1].split('","')]
+    rate, _, _, p50, _, p99, longest = (float(field) for field in fields[1:])
+    return rate, p50, p99, longest, statistics.median(took) * 1e3 if took else 0.0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dir", required=True, help="where the servers keep their data; what is there is removed")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each row is measured (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=150_000, help="GETs of a row (default: %(default)s)")
+    parser.add_argument("programs", nargs="+", help="programs of this project to measure")
+    options = parser.parse_args()
+    redis = ["redis-server", "--port", "17010", "--bind", "127.0.0.1", "--dir", f"{options.dir}/redis", "--save", ""]
+    servers = [Server("Redis", 17010, [*redis, "--appendonly", "yes", "--appendfsync", "always"], f"{options.dir}/redis")]
+    for number, program in enumerate(options.programs):
+        port, directory = 17011 + number, f"{options.dir}/{number}"
+        serve = [program, "serve", "--dir", f"{directory}/data", "--bind", f"127.0.0.1:{port}", "--io-threads", "1"]
+        servers.append(Server(program if number else "Fulgurite", port, serve, directory))
+    figures = {(long, server.name): [] for long in LONG for server in servers}
+
+    def run():
+        for server in servers:
+            load(server)
+        for number in range(options.rounds):
+            for long, commands in LONG.items():
+                for server in servers:
+                    count = options.count // 20 if commands and server.name == "Redis" else options.count
+                    figures[long, server.name].append(measure(server, commands, count))
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+
+    idle = idle_share(run)
+    for server in servers:
+        server.stop()
+    print(f"{options.rounds} rounds in turns, medians; processors idle {idle:.2f}.\n")
+    print("| long command | server | GETs a second | p50, ms | p99, ms | to p99 beside none | longest, ms | a long command, ms |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (long, name), rows in figures.items():
+        rate, p50, p99, longest, took = (statistics.median(column) for column in zip(*rows))
+        ratios = [row[2] / none[2] for row, none in zip(rows, figures["none", name])]
+        print(
+            f"| {long} | {name} | {rate:,.0f} | {p50:.2f} | {p99:.2f} | {statistics.median(ratios):.1f} "
+            f"({min(ratios):.1f}, {max(ratios):.1f}) | {longest:.1f} | {took:,.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
