@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures GETs of 50 clients while one more client sends long commands one after the other: a table of docs/server.md.
+"""Measures GETs or SETs of 50 clients while one more client sends long commands one after the other: a table of docs/server.md.
 
 Servers take turns row by row: `redis-server`, and each program that is given. The client of the long commands reads replies without
 looking at them, at the lowest priority: it stands for another machine. Needs redis-server and redis-benchmark. For example:
@@ -57,8 +57,8 @@ def load(server):
         client.send(["SADD", "large", *(f"member:{number}" for number in range(first, first + 1_000))])
 
 
-def measure(server, commands, count):
-    """GETs a second, p50, p99 and the longest in milliseconds, long commands in that time and the seconds of each."""
+def measure(server, commands, count, short):
+    """Short commands a second, p50, p99 and the longest in milliseconds, long commands in that time and the seconds of each."""
     stop, took = threading.Event(), []
 
     def send():
@@ -74,7 +74,7 @@ def measure(server, commands, count):
     if commands:
         sender.start()
         time.sleep(0.3)
-    args = ["redis-benchmark", "-p", str(server.port), "-t", "get", "-n", str(count), "-c", "50"]
+    args = ["redis-benchmark", "-p", str(server.port), "-t", short, "-n", str(count), "-c", "50"]
     ran = subprocess.run([*args, "-d", "100", "-r", "100000", "--csv"], capture_output=True, text=True, timeout=600)
     stop.set()
     if commands:
@@ -88,7 +88,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", required=True, help="where the servers keep their data; what is there is removed")
     parser.add_argument("--rounds", type=int, default=3, help="how often each row is measured (default: %(default)s)")
-    parser.add_argument("--count", type=int, default=150_000, help="GETs of a row (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=150_000, help="commands of a row (default: %(default)s)")
+    parser.add_argument("--command", default="get", choices=["get", "set"], help="of the 50 clients (default: %(default)s)")
     parser.add_argument("programs", nargs="+", help="programs of this project to measure")
     options = parser.parse_args()
     redis = ["redis-server", "--port", "17010", "--bind", "127.0.0.1", "--dir", f"{options.dir}/redis", "--save", ""]
@@ -106,14 +107,14 @@ def main():
             for long, commands in LONG.items():
                 for server in servers:
                     count = options.count // 20 if commands and server.name == "Redis" else options.count
-                    figures[long, server.name].append(measure(server, commands, count))
+                    figures[long, server.name].append(measure(server, commands, count, options.command))
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
 
     idle = idle_share(run)
     for server in servers:
         server.stop()
     print(f"{options.rounds} rounds in turns, medians; processors idle {idle:.2f}.\n")
-    print("| long command | server | GETs a second | p50, ms | p99, ms | to p99 beside none | longest, ms | a long command, ms |")
+    print(f"| long command | server | {options.command.upper()}s a second | p50, ms | p99, ms | to p99 beside none | longest, ms | a long command, ms |")
     print("|---|---|---|---|---|---|---|---|")
     for (long, name), rows in figures.items():
         rate, p50, p99, longest, took = (statistics.median(column) for column in zip(*rows))

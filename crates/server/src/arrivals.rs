@@ -23,13 +23,22 @@ use crate::stop::{ErrorReply, Result, Stop};
 /// A value of a command that is shorter is collected in memory.
 pub(crate) const STORED_FROM_BYTES: usize = 1 << 20;
 
-/// The ids under which values arrive.
+/// The ids under which values arrive, or results are stored.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals(Mutex<HashSet<u64>>);
 
 impl Arrivals {
     pub fn contains(&self, id: u64) -> bool {
         self.0.lock().contains(&id)
+    }
+
+    /// Contents arrive under this id from now on; false if they did already.
+    pub fn insert(&self, id: u64) -> bool {
+        self.0.lock().insert(id)
+    }
+
+    pub fn remove(&self, id: u64) {
+        self.0.lock().remove(&id);
     }
 
     /// How many there are.
@@ -84,7 +93,7 @@ impl Arrival {
             Some(id) => id,
             None => {
                 let id = shared.model.new_id(Runner::LongWorker)?;
-                self.arrivals.0.lock().insert(id);
+                self.arrivals.insert(id);
                 *self.id.insert(id)
             }
         };
@@ -115,7 +124,7 @@ impl Arrival {
 
     fn leave(&self) {
         if let Some(id) = self.id {
-            self.arrivals.0.lock().remove(&id);
+            self.arrivals.remove(id);
         }
     }
 }

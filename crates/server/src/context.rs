@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::exec::Exec;
 use crate::model::{
-    Collection, Counts, HeldBack, KeyspaceMap, Kind, Model, Old, Source, View, Write, head_key,
+    Collection, Counts, HeldBack, KeyspaceMap, Kind, Model, Old, Source, Staging, View, Write, head_key,
 };
 use crate::random::Random;
 use crate::runner::Runner;
@@ -296,7 +296,14 @@ impl<'a> Context<'a> {
         let mut txn = self.begin()?;
         txn.set_durability(self.session.durability)?;
         let mut write = self.begin_write(&mut txn);
-        let outcome = body(&mut write).and_then(|value| Ok((value, write.count_keys(self.counts)?)));
+        if self.runner.may_take_long() {
+            write.staging = Some(Staging::new(&self.shared.arrivals));
+        }
+        let outcome = body(&mut write).and_then(|value| {
+            write.finish_staging()?;
+            Ok((value, write.count_keys(self.counts)?))
+        });
+        let staging = write.staging.take();
         let (value, counted) = match outcome {
             Ok(value) => value,
             Err(stop) => {
@@ -305,6 +312,8 @@ impl<'a> Context<'a> {
             }
         };
         self.commit(txn, counted, None)?;
+        // What is stored belongs to the key now (INV-SRV-4).
+        drop(staging);
         Ok(value)
     }
 

@@ -110,8 +110,6 @@ impl Server {
             server.io_threads.push(spawned);
         }
         server.spawn_workers(&*env, &mut next_counts)?;
-        let (shared, counts) = (server.shared.clone(), next_counts());
-        server.workers.push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
         Ok(server)
     }
 
@@ -128,6 +126,8 @@ impl Server {
                 if is_long { &mut self.long_workers } else { &mut self.workers }.push(spawned);
             }
         }
+        let (shared, counts) = (self.shared.clone(), next_counts());
+        self.workers.push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
         Ok(())
     }
 

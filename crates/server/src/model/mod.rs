@@ -11,6 +11,7 @@ mod long_rows;
 mod long_text;
 mod long_values;
 mod ranks;
+mod staging;
 mod tables;
 mod text;
 mod view;
@@ -28,6 +29,7 @@ pub(crate) use long_rows::{LongRows, RowsToSend, Shown};
 pub(crate) use long_text::{LongText, Outgoing, PIECE_BYTES};
 pub(crate) use long_values::{LongValues, ValuesToSend};
 pub(crate) use ranks::{Edge, Span, decode_member};
+pub(crate) use staging::Staging;
 pub(crate) use tables::{
     Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
 };

@@ -10,6 +10,7 @@ use super::content::{NAME_BYTES_MAX, content_bounds, member_key};
 use super::counts::{Counted, Counts};
 use super::head::{Collection, Head, Kind};
 use super::keyspaces::KeyspaceMap;
+use super::staging::Staging;
 use super::tables::{Garbage, Model, TableKey, count_key, expiry_key, garbage_key, head_key};
 use super::text::{Fragmented, INLINE_VALUE_BYTES_MAX};
 use super::view::{Order, Source, View, damaged_row};
@@ -91,6 +92,8 @@ pub(crate) struct Write<'t> {
     /// The keyspace of each database.
     pub keyspaces: KeyspaceMap,
     pub adds: Adds,
+    /// Where large contents of a new id are stored; `None` in a transaction of several commands.
+    pub staging: Option<Staging>,
 }
 
 /// Whether what is written adds data, and how long the records and rows are. What only deletes, and writes a count and a head record beside
@@ -132,7 +135,17 @@ impl<'t> Write<'t> {
         keyspace: u32,
     ) -> Write<'t> {
         let (keyspaces, adds) = (KeyspaceMap::default(), Adds::default());
-        Write { txn, model, runner, now_ms, keyspace, created: Created::new(), keyspaces, adds }
+        Write {
+            txn,
+            model,
+            runner,
+            now_ms,
+            keyspace,
+            created: Created::new(),
+            keyspaces,
+            adds,
+            staging: None,
+        }
     }
 
     /// What it reads.
@@ -178,7 +191,22 @@ impl<'t> Write<'t> {
     /// A new collection in the place of whatever a key has: of what a command stores as a whole.
     pub fn replace(&mut self, key: &[u8], kind: Kind) -> Result<Change> {
         let old = self.stored(key)?;
-        self.create(old, kind)
+        let change = self.create(old, kind)?;
+        self.stage(change.collection.id);
+        Ok(change)
+    }
+
+    /// Stores what is left of contents.
+    pub fn finish_staging(&mut self) -> Result<()> {
+        let Write { staging, model, txn, .. } = self;
+        staging.as_mut().map_or(Ok(()), |staging| staging.finish(model, txn))
+    }
+
+    /// All content of this fresh id is written once from now on, and is not read.
+    fn stage(&mut self, id: u64) {
+        if let Some(staging) = &mut self.staging {
+            staging.begin(id);
+        }
     }
 
     fn create(&mut self, old: Option<Old>, kind: Kind) -> Result<Change> {
@@ -228,6 +256,11 @@ impl<'t> Write<'t> {
             return Err(ErrorReply::TOO_LONG.into());
         }
         self.adds.bytes += value.len();
+        if let Some(staging) = &mut self.staging
+            && staging.takes(row, value)
+        {
+            return staging.put(self.model, row, value);
+        }
         Ok(self.txn.put(&self.model.tables.content, row, value)?)
     }
 
@@ -241,6 +274,7 @@ impl<'t> Write<'t> {
         let mut body = old.body().to_vec();
         let Some(from) = old.content_id()? else { return Ok(body) };
         let id = self.model.new_id(self.runner)?;
+        self.stage(id);
         let mut bounds = content_bounds(from);
         loop {
             let rows = self.view().rows(bounds.clone(), Order::Forward, COPIED_ROWS)?;

@@ -248,9 +248,13 @@ fn long_commands_do_not_hold_up_workers() {
         for command in ["INFO server", "DBSIZE", "CLIENT LIST", "RANDOMKEY"] {
             assert!(!client.ask(command).starts_with('-'), "{command}");
         }
+        // Some of these keys share a lock with one of the long commands.
+        for number in 0..20 {
+            assert_eq!(client.ask(&format!("SET k:{replies}:{number} v")), "OK");
+        }
         replies += 1;
     }
-    assert!(replies > 10, "{replies} rounds while three long commands ran one after the other");
+    assert!(replies >= 3, "{replies} rounds while three long commands ran one after the other");
     for (client, command) in busy.iter_mut().zip(long.iter().chain(&waiting)) {
         let reply = client.receive();
         assert!(reply.is_some_and(|reply| !text(&reply).starts_with('-')), "{command}");

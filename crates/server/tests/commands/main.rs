@@ -10,6 +10,7 @@ mod dispatch;
 mod durability;
 mod lists;
 mod long_arrays;
+mod long_stores;
 mod long_strings;
 mod long_values;
 mod model;
