@@ -85,6 +85,8 @@ pub trait Env: fmt::Debug + Send + Sync + 'static {
         let _ = resident;
         false
     }
+    /// Has the other threads of the machine run first, where they compete with the calling one for processors, from now on.
+    fn lower_priority(&self) {}
     /// Starts a named thread. Fails if the operating system refuses one.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>>;
 }

@@ -109,6 +109,9 @@ impl Queue {
 /// Runs tasks until the queue is closed: those of workers, or of long workers.
 pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, is_long: bool) {
     let runner = if is_long { Runner::LongWorker } else { Runner::Worker };
+    if is_long {
+        shared.env.lower_priority();
+    }
     while let Some(Task { thread, token, mut session, work, queued_ns, .. }) = shared.queues.of(is_long).pop()
     {
         let waited_ns = shared.monotonic_ns().saturating_sub(queued_ns);

@@ -12,6 +12,7 @@ mod filesystem;
 mod lock;
 mod mapped;
 mod memory;
+mod priority;
 mod process;
 mod random;
 mod usage;
@@ -70,6 +71,10 @@ impl Env for RealEnv {
 
     fn memory_bytes(&self) -> Option<u64> {
         memory::memory_bytes()
+    }
+
+    fn lower_priority(&self) {
+        priority::lower();
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
