@@ -89,8 +89,8 @@ pub struct Config {
     pub bind: Vec<SocketAddr>,
     /// How many I/O threads there are, each with its own connections. Default: half of the processors, at least 1.
     pub io_threads: usize,
-    /// How many workers run the commands that wait for the disk; as many more run those that take long. Default: the number of
-    /// processors, at least 2.
+    /// How many workers run the commands that wait for the disk; as many more run those that wait for other commands or for room, and as
+    /// many those that take long. Default: the number of processors, at least 2.
     pub workers: usize,
     /// Where commands run.
     pub dispatch: Dispatch,

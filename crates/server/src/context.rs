@@ -1,5 +1,7 @@
 //! What a command runs with: its session, the data, and its reply.
 
+use std::time::Duration;
+
 use fulgurite::{Csn, Error, Missing, Numbered, Snapshot, Transaction};
 use fulgurite_resp::Encoder;
 use parking_lot::MutexGuard;
@@ -10,7 +12,7 @@ use crate::model::{
     Collection, Counts, HeldBack, KeyspaceMap, Kind, Model, Old, Source, Staging, View, Write, head_key,
 };
 use crate::random::Random;
-use crate::runner::Runner;
+use crate::runner::{LOCK_WAIT, Runner};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::{ErrorReply, Result, Stop};
@@ -148,18 +150,36 @@ impl<'a> Context<'a> {
     /// The last write to a row of the heads: what is acknowledged, and all up to commit `at`.
     pub fn find_at(&self, row: &[u8], at: Csn) -> Result<FoundHead> {
         let heads = &self.model().tables.heads;
-        let found = match self.runner {
-            Runner::LongWorker => heads.read_at(row, at),
-            Runner::Worker | Runner::IoThread => heads.try_read_at(row, at),
-        };
-        let found = match found {
-            Err(Error::WouldBlock(missing)) if self.runner.may_wait() && !Runner::waits_long_for(missing) => {
+        let found = match self.in_a_moment(|| heads.try_read_at(row, at)) {
+            Err(Error::WouldBlock(Missing::Node | Missing::Value)) if self.runner.may_wait() => {
                 heads.read_at(row, at)?
             }
+            Err(Error::WouldBlock(_)) if self.runner.may_take_long() => heads.read_at(row, at)?,
             found => found?,
         };
         let old = found.value.map(|record| Old::decode(record, self.runner)).transpose()?;
         Ok(FoundHead { old, csn: found.csn, needs: found.needs, in_memtables: found.in_memtables })
+    }
+
+    /// Whether a thread that began to wait for others then still does: a worker waits for a moment.
+    pub fn still_waits(&self, began_ns: u64) -> bool {
+        let waits = |wait: Duration| self.shared.monotonic_ns() < began_ns + wait.as_nanos() as u64;
+        self.runner.may_take_long() || self.runner.may_wait() && waits(LOCK_WAIT)
+    }
+
+    /// Tries something, on a worker again for a moment while earlier commits have to be applied.
+    pub fn in_a_moment<T>(&self, mut try_it: impl FnMut() -> fulgurite::Result<T>) -> fulgurite::Result<T> {
+        let mut began_ns = None;
+        loop {
+            match try_it() {
+                Err(Error::WouldBlock(Missing::Order)) if self.runner == Runner::Worker => {}
+                tried => return tried,
+            }
+            if !self.still_waits(*began_ns.get_or_insert_with(|| self.shared.monotonic_ns())) {
+                return Err(Error::WouldBlock(Missing::Order));
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// A new sequence of random numbers.
@@ -199,8 +219,10 @@ impl<'a> Context<'a> {
             return Ok(snapshot.clone());
         }
         let (db, own) = (&self.shared.db, self.session.own);
-        let snapshot =
-            if self.runner.may_take_long() { db.snapshot_at(own)? } else { db.try_snapshot_at(own)? };
+        let snapshot = match self.runner {
+            Runner::LongWorker => db.snapshot_at(own)?,
+            _ => self.in_a_moment(|| db.try_snapshot_at(own))?,
+        };
         self.check_keyspaces(snapshot.csn())?;
         Ok(snapshot)
     }
@@ -259,13 +281,16 @@ impl<'a> Context<'a> {
     pub fn begin(&mut self) -> Result<Transaction> {
         let mut txn = self.shared.db.begin();
         if txn.snapshot_csn() < self.session.own {
-            if !self.runner.may_take_long() {
-                return Err(Stop::Blocked(Missing::Order));
-            }
             drop(txn);
             // Seldom: a thread was stopped between the number and the end of an earlier commit. It is visible once it is durable.
-            self.shared.db.wait_durable(self.session.own)?;
-            txn = self.shared.db.begin();
+            if self.runner.may_take_long() {
+                self.shared.db.wait_durable(self.session.own)?;
+            }
+            txn = self.in_a_moment(|| {
+                let txn = self.shared.db.begin();
+                let shows_own = txn.snapshot_csn() >= self.session.own;
+                if shows_own { Ok(txn) } else { Err(Error::WouldBlock(Missing::Order)) }
+            })?;
         }
         self.check_keyspaces(txn.snapshot_csn())?;
         // No later read of the connection is older than what this transaction shows.
@@ -340,8 +365,10 @@ impl<'a> Context<'a> {
     pub fn begin_again(&mut self) {
         self.ran.clear();
         self.changing = None;
-        if self.runner.may_take_long() {
+        if self.runner.may_wait() {
             std::thread::yield_now();
+        }
+        if self.runner.may_take_long() {
             self.model().keyspaces.wait_until_shown();
         }
         self.keyspaces = self.shared.model.keyspaces.begin_again(self.counts.stripe);

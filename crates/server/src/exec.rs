@@ -66,6 +66,11 @@ impl Context<'_> {
         self.exec.is_some()
     }
 
+    /// Ends a command of `EXEC` that has effects beside those of the transaction, unless it runs where `EXEC` is not handed on any more.
+    pub fn check_runs_once(&self) -> Result<()> {
+        if self.is_in_exec() && !self.runner.may_take_long() { Err(Stop::Large) } else { Ok(()) }
+    }
+
     /// The commands that run from now on belong to one transaction.
     pub fn begin_exec(&mut self) -> Result<()> {
         let mut txn = self.begin()?;
@@ -150,11 +155,13 @@ impl Context<'_> {
         if self.runner.may_take_long() {
             return txn.commit_numbered().map(Attempt::Committed);
         }
-        match txn.try_commit()? {
-            Attempt::Blocked(txn, missing) if self.runner.may_wait() && !Runner::waits_long_for(missing) => {
-                txn.commit_numbered().map(Attempt::Committed)
+        let (began_ns, mut txn) = (self.shared.monotonic_ns(), txn);
+        loop {
+            match txn.try_commit()? {
+                Attempt::Blocked(same, Missing::Latch) if self.still_waits(began_ns) => txn = same,
+                attempt => return Ok(attempt),
             }
-            attempt => Ok(attempt),
+            std::thread::yield_now();
         }
     }
 

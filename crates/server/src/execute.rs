@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::command::{self, Command};
 use crate::context::Context;
 use crate::model::{Counts, KeyspaceMap};
-use crate::runner::Runner;
+use crate::runner::{Pool, Runner};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::stop::{Result, Stop};
@@ -22,8 +22,8 @@ pub(crate) enum Outcome {
     /// Its reply was appended, if its client gets one. It may leave once this commit is durable.
     /// What it acknowledges then, if that is a commit at a level that does not wait.
     Replied { needs: Csn, commit: Option<Numbered> },
-    /// It has to wait, or to read from disk, and a worker runs it; a long worker, if it may take long. Nothing happened.
-    HandOn { to_long_worker: bool },
+    /// It has to wait, or to read from disk, or may take long, and these threads run it. Nothing happened.
+    HandOn(Pool),
     /// Commands are paused, and it runs when they are not. Nothing happened.
     Paused,
     /// Whether it happened is unknown: the connection is closed.
@@ -49,12 +49,12 @@ pub(crate) fn execute(
 ) -> Outcome {
     let stripe = counts.stripe;
     let name = command.map(|command| command.name);
-    let hand_on = |reason, to_long_worker| {
+    let hand_on = |reason, pool| {
         shared.commands.note_handed_on(stripe, name.unwrap_or("unknown"), reason);
-        Outcome::HandOn { to_long_worker }
+        Outcome::HandOn(pool)
     };
     if !runner.may_take_long() && args.len() > INLINE_ARGUMENTS_MAX {
-        return hand_on(Reason::Size, true);
+        return hand_on(Reason::Size, Pool::Long);
     }
     let start = out.len();
     let running = beside.is_none().then(|| shared.model.keyspaces.begin(counts.stripe));
@@ -83,11 +83,11 @@ pub(crate) fn execute(
         Err(stop) => {
             out.truncate(start);
             return match stop {
-                Stop::Blocked(missing) => hand_on(missing.into(), Runner::waits_long_for(missing)),
-                Stop::Large => hand_on(Reason::Size, true),
+                Stop::Blocked(missing) => hand_on(missing.into(), Pool::of(missing)),
+                Stop::Large => hand_on(Reason::Size, Pool::Long),
                 Stop::Paused => Outcome::Paused,
                 Stop::Unknown => Outcome::Close,
-                Stop::Conflict => hand_on(Missing::Order.into(), true),
+                Stop::Conflict => hand_on(Missing::Order.into(), Pool::Workers),
                 Stop::Reply(_) => unreachable!("it is above"),
             };
         }
@@ -107,16 +107,17 @@ pub(crate) fn execute(
     Outcome::Replied { needs, commit }
 }
 
-/// Runs a command, on a long worker again if it turns out to have former keyspaces: nothing has happened then.
+/// Runs a command, again on a thread that waits if it turns out to have former keyspaces: nothing has happened then.
 fn run_with_current_keyspaces(
     context: &mut Context<'_>,
     command: Option<&'static Command>,
     args: &Args<'_>,
 ) -> Result<()> {
     let start = context.reply_len();
+    let began_ns = context.shared.monotonic_ns();
     loop {
         match command::run(context, command, args) {
-            Err(Stop::Conflict) if context.runner.may_take_long() => {
+            Err(Stop::Conflict) if context.still_waits(began_ns) => {
                 context.truncate_reply(start);
                 context.begin_again();
             }

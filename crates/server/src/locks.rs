@@ -143,6 +143,8 @@ impl KeyLocks {
 
     /// Locks all keys.
     pub fn lock_all(&self) -> Held<'_> {
+        // Nothing is locked while it waits for those that are held long now.
+        self.pass();
         let mut guards = SmallVec::new();
         for lock in &self.0 {
             let mut keys = lock.keys.lock();
@@ -170,14 +172,24 @@ impl KeyLocks {
         if runner == Runner::LongWorker {
             return Ok(Held { guards: SmallVec::new(), long: Some(self.note_long(hashes)) });
         }
+        // A worker does so once.
+        let mut may_wait = runner.may_wait();
         let mut held = Held::default();
         for of_one in hashes.chunk_by(|(a, _), (b, _)| a == b) {
-            let lock = &self.0[of_one[0].0].keys;
-            let guard = if runner.may_wait() { lock.try_lock_for(LOCK_WAIT) } else { lock.try_lock() };
-            let is_free = |keys: &MutexGuard<'_, Keys>| {
-                keys.long.is_empty() || of_one.iter().all(|(_, hash)| !keys.long.contains(hash))
-            };
-            held.guards.push(guard.filter(is_free).ok_or(runner.give_up())?);
+            let lock = &self.0[of_one[0].0];
+            let has_long = |keys: &Keys| of_one.iter().any(|(_, hash)| keys.long.contains(hash));
+            let mut keys = match lock.keys.try_lock() {
+                None if std::mem::take(&mut may_wait) => lock.keys.try_lock_for(LOCK_WAIT),
+                locked => locked,
+            }
+            .ok_or(runner.give_up())?;
+            if has_long(&keys) && std::mem::take(&mut may_wait) {
+                lock.left.wait_for(&mut keys, LOCK_WAIT);
+            }
+            if has_long(&keys) {
+                return Err(runner.give_up());
+            }
+            held.guards.push(keys);
         }
         Ok(held)
     }

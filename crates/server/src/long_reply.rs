@@ -17,6 +17,7 @@ use crate::model::{
     Bounds, Collection, Counts, Kind, LongKeys, LongRows, LongText, LongValues, PIECE_BYTES, RowsToSend,
     Shown, ValuesToSend,
 };
+use crate::runner::Pool;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::stop::Result;
@@ -59,6 +60,14 @@ impl LongReply {
             Content::Keys(keys) => keys.left(),
             Content::Results(results) => results.left(),
             Content::Exec(exec) => exec.left(),
+        }
+    }
+
+    /// Which threads read its pieces: strings, rows and values are as many bytes as a piece has, others may be searched for.
+    pub fn pool(&self) -> Pool {
+        match &self.content {
+            Content::Text(_) | Content::Rows(_) | Content::Values(_) => Pool::Workers,
+            Content::Keys(_) | Content::Results(_) | Content::Exec(_) => Pool::Long,
         }
     }
 

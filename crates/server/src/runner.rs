@@ -1,8 +1,8 @@
-//! The kinds of threads that run commands.
+//! The kinds of threads that run commands, and what a command is handed to.
 //!
-//! **INV-SRV-8.** *A command that takes long does not hold up one that does not*, but for the keys that both write: I/O threads and workers
-//! end what takes long, before anything of it has happened, and hand it to a long worker. Each of the three kinds is waited for by what
-//! the one before it gave up, and by nothing else.
+//! **INV-SRV-8.** *A command that takes long, or waits for more than the disk, does not hold up one that does not*, but for the keys that
+//! both write: I/O threads and workers end it, before anything of it has happened, and hand it on. A thread waits for what others of its
+//! kind do, or of a kind that waits for less, and for nothing else.
 
 use std::time::Duration;
 
@@ -15,14 +15,50 @@ use crate::stop::Stop;
 pub(crate) enum Runner {
     /// It serves other connections, too: nothing on it waits.
     IoThread,
-    /// It may wait for the disk, as others wait for it: it reads no more rows than an I/O thread does, and does not wait for what may take
-    /// seconds, such as the locks that a long command has, or room for a commit.
+    /// It may wait for the disk, as others wait for it: it reads no more rows than an I/O thread does, and waits no longer than
+    /// [`LOCK_WAIT`] for what other threads do.
     Worker,
-    /// It runs what takes as long as it takes.
+    /// It runs what takes as long as it takes, or waits as long: [`Pool::Waiting`] or [`Pool::Long`].
     LongWorker,
 }
 
-/// A worker waits so long for the lock of a key. Most are held for microseconds.
+/// The threads that run what was handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    /// Workers.
+    Workers,
+    /// Those whose commands wait for room, for merging or for other commands, and do little.
+    Waiting,
+    /// Those whose commands take long, at a lower priority.
+    Long,
+}
+
+impl Pool {
+    pub const ALL: [Pool; 3] = [Pool::Workers, Pool::Waiting, Pool::Long];
+
+    /// The one for a command that waits for something.
+    pub fn of(missing: Missing) -> Pool {
+        match missing {
+            Missing::Room | Missing::Merging | Missing::Chunks | Missing::Close => Pool::Waiting,
+            _ => Pool::Workers,
+        }
+    }
+
+    /// What its threads are.
+    pub fn runner(self) -> Runner {
+        if self == Pool::Workers { Runner::Worker } else { Runner::LongWorker }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Pool::Workers => "worker",
+            Pool::Waiting => "waiting",
+            Pool::Long => "long",
+        }
+    }
+}
+
+/// A worker waits so long for what other threads do: most of that takes microseconds.
 pub(crate) const LOCK_WAIT: Duration = Duration::from_millis(2);
 
 impl Runner {
@@ -30,11 +66,6 @@ impl Runner {
     #[inline]
     pub fn may_wait(self) -> bool {
         self != Runner::IoThread
-    }
-
-    /// Whether what is missing may come as late as memtables are merged, the disk has room, or a commit of a million rows is visible.
-    pub fn waits_long_for(missing: Missing) -> bool {
-        matches!(missing, Missing::Room | Missing::Merging | Missing::Chunks | Missing::Order)
     }
 
     /// Why a command ends that would have to wait for what others do, for longer than it may.

@@ -16,6 +16,7 @@ use crate::locks::KeyLocks;
 use crate::model::{Counts, Model};
 use crate::pause::Pause;
 use crate::reclaim::{self, Reclaimed};
+use crate::runner::Pool;
 use crate::saves::Saves;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -28,8 +29,8 @@ pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     io_threads: Vec<Box<dyn Joiner>>,
-    workers: Vec<Box<dyn Joiner>>,
-    long_workers: Vec<Box<dyn Joiner>>,
+    /// By their pool.
+    workers: [Vec<Box<dyn Joiner>>; Pool::ALL.len()],
 }
 
 impl std::fmt::Debug for Server {
@@ -45,7 +46,7 @@ impl Server {
     /// [`StartError`]: no thread was left running.
     pub fn start(db: Database, config: Config) -> Result<Server, StartError> {
         config.validate_for(&db)?;
-        let threads = config.io_threads + 2 * config.workers + 1;
+        let threads = config.io_threads + Pool::ALL.len() * config.workers + 1;
         let env = RealEnv::new();
         let model = Model::open(&db, threads, env.random_u64())?;
         let mut listeners = Vec::new();
@@ -91,13 +92,7 @@ impl Server {
             is_stopping: AtomicBool::new(false),
             stopping: Default::default(),
         });
-        let mut server = Server {
-            shared,
-            addresses,
-            io_threads: Vec::new(),
-            workers: Vec::new(),
-            long_workers: Vec::new(),
-        };
+        let mut server = Server { shared, addresses, io_threads: Vec::new(), workers: Default::default() };
         for (number, poll) in polls.into_iter().enumerate() {
             let listeners = if number == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
             let thread = IoThread::new(&server.shared, number, poll, listeners, next_counts())?;
@@ -119,15 +114,15 @@ impl Server {
         next_counts: &mut dyn FnMut() -> Counts,
     ) -> std::io::Result<()> {
         for number in 0..self.shared.config.workers {
-            for (name, is_long) in [("worker", false), ("long", true)] {
+            for pool in Pool::ALL {
                 let (shared, counts) = (self.shared.clone(), next_counts());
-                let body = move || worker::run(&shared, counts, is_long);
-                let spawned = env.spawn(&format!("fg-{name}-{number}"), Box::new(body))?;
-                if is_long { &mut self.long_workers } else { &mut self.workers }.push(spawned);
+                let body = move || worker::run(&shared, counts, pool);
+                let spawned = env.spawn(&format!("fg-{}-{number}", pool.name()), Box::new(body))?;
+                self.workers[pool as usize].push(spawned);
             }
         }
         let (shared, counts) = (self.shared.clone(), next_counts());
-        self.workers.push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
+        self.workers[0].push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
         Ok(())
     }
 
@@ -163,11 +158,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.begin_stop();
         self.io_threads.drain(..).for_each(|thread| _ = thread.join());
-        // Workers have long workers do something, and not the other way round.
-        self.shared.queues.close(false);
-        self.workers.drain(..).for_each(|thread| _ = thread.join());
-        self.shared.queues.close(true);
-        self.long_workers.drain(..).for_each(|thread| _ = thread.join());
+        // Workers hand on to the other pools, and these to none.
+        for (pool, threads) in Pool::ALL.into_iter().zip(&mut self.workers) {
+            self.shared.queues.close(pool);
+            threads.drain(..).for_each(|thread| _ = thread.join());
+        }
         self.shared.saves.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! Workers: they run the commands that may wait, and long workers those that take long (INV-SRV-8).
+//! Workers: they run what may wait for the disk, for other commands, or take long, each in a pool of its own (INV-SRV-8).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use crate::command::find;
 use crate::execute::{Outcome, execute};
 use crate::io::{Message, Storing};
 use crate::model::Counts;
-use crate::runner::Runner;
+use crate::runner::{Pool, Runner};
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -34,8 +34,8 @@ pub(crate) struct Task {
     pub token: usize,
     pub session: Box<Session>,
     pub work: Work,
-    /// Whether a long worker does it.
-    pub is_long: bool,
+    /// Who does it.
+    pub pool: Pool,
     /// When it was queued: a monotonic time.
     pub queued_ns: u64,
 }
@@ -52,25 +52,22 @@ pub(crate) struct Finished {
     pub storing: Option<Box<Storing>>,
 }
 
-/// What waits for workers, and for long workers. Each connection has one task at most.
+/// What waits for the threads of each pool. Each connection has one task at most.
 #[derive(Default)]
-pub(crate) struct Queues {
-    short: Queue,
-    long: Queue,
-}
+pub(crate) struct Queues([Queue; Pool::ALL.len()]);
 
 impl Queues {
     pub fn push(&self, task: Task) {
-        self.of(task.is_long).push(task);
+        self.of(task.pool).push(task);
     }
 
-    /// Has the workers end once they have run what is queued, or the long workers.
-    pub fn close(&self, is_long: bool) {
-        self.of(is_long).close();
+    /// Has the threads of a pool end once they have run what is queued.
+    pub fn close(&self, pool: Pool) {
+        self.of(pool).close();
     }
 
-    fn of(&self, is_long: bool) -> &Queue {
-        if is_long { &self.long } else { &self.short }
+    fn of(&self, pool: Pool) -> &Queue {
+        &self.0[pool as usize]
     }
 }
 
@@ -106,14 +103,13 @@ impl Queue {
     }
 }
 
-/// Runs tasks until the queue is closed: those of workers, or of long workers.
-pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, is_long: bool) {
-    let runner = if is_long { Runner::LongWorker } else { Runner::Worker };
-    if is_long {
+/// Runs the tasks of a pool until its queue is closed.
+pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, pool: Pool) {
+    if pool == Pool::Long {
         shared.env.lower_priority();
     }
-    while let Some(Task { thread, token, mut session, work, queued_ns, .. }) = shared.queues.of(is_long).pop()
-    {
+    let runner = pool.runner();
+    while let Some(Task { thread, token, mut session, work, queued_ns, .. }) = shared.queues.of(pool).pop() {
         let waited_ns = shared.monotonic_ns().saturating_sub(queued_ns);
         let mut reply = Vec::new();
         let (mut paused, mut storing) = (None, None);
@@ -121,9 +117,11 @@ pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, is_long: bool) {
             Work::Command(args) => {
                 let outcome =
                     run_command(shared, &mut session, &args, runner, waited_ns, &mut reply, &mut counts);
-                if let Outcome::HandOn { .. } = outcome {
+                if let Outcome::HandOn(next) = outcome {
+                    // A worker has waited for a moment.
+                    let pool = if next == Pool::Workers { Pool::Waiting } else { next };
                     let work = Work::Command(args);
-                    shared.queues.push(Task { thread, token, session, work, is_long: true, queued_ns });
+                    shared.queues.push(Task { thread, token, session, work, pool, queued_ns });
                     continue;
                 }
                 paused = (outcome == Outcome::Paused).then_some(args);
@@ -158,7 +156,7 @@ fn run_command(
 ) -> Outcome {
     let slices = args.args();
     match execute(shared, session, find(&slices[0]), &slices, reply, runner, Some(waited_ns), counts, None) {
-        Outcome::HandOn { .. } if runner == Runner::LongWorker => {
+        Outcome::HandOn(_) if runner == Runner::LongWorker => {
             tracing::error!("a command would not wait on a long worker; its connection is closed");
             Outcome::Close
         }

@@ -77,6 +77,7 @@ pub(super) fn kill(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         // There may be thousands.
         return Err(Stop::Blocked(Missing::Latch));
     }
+    context.check_runs_once()?;
     let shared = context.shared;
     let own = context.session.client.origin.id;
     let mut killed = 0;

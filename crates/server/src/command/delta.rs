@@ -7,6 +7,7 @@ use super::{Subcommand, help as reply_help, run_subcommand};
 use crate::args::Args;
 use crate::context::Context;
 use crate::model::{Old, head_key};
+use crate::runner::Runner;
 use crate::stop::{ErrorReply, Result, Stop};
 
 /// The subcommands of `DELTA`.
@@ -26,10 +27,9 @@ pub(super) fn delta(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
 fn get(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let heads = &context.model().tables.heads;
     let (row, own) = (head_key(context.keyspace(), &args[2]), context.session.own);
-    let read = if context.runner.may_wait() {
-        heads.memtable_read_at(&row, own)?
-    } else {
-        heads.try_memtable_read_at(&row, own)?
+    let read = match context.runner {
+        Runner::LongWorker => heads.memtable_read_at(&row, own)?,
+        _ => context.in_a_moment(|| heads.try_memtable_read_at(&row, own))?,
     };
     context.needs = context.needs.max(read.needs);
     let held = match read.found {

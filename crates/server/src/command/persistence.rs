@@ -77,6 +77,7 @@ pub(super) fn bgsave(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         return Err(ErrorReply::SYNTAX.into());
     }
     on_worker(context)?;
+    context.check_runs_once()?;
     let shared = context.shared;
     match shared.saves.begin(&shared.db, &*shared.env) {
         Ok(true) => context.reply().simple(b"Background saving started"),

@@ -17,6 +17,8 @@ use crate::args::{Args, OwnedArgs};
 use crate::clients::Client;
 use crate::execute::Outcome;
 use crate::long_reply::UNSENT_BYTES_MAX;
+use crate::model::INLINE_VALUE_BYTES_MAX;
+use crate::runner::Pool;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::{Finished, Task, Work};
@@ -212,7 +214,7 @@ impl Connection {
             let queued_ns = shared.monotonic_ns();
             self.at_worker_bytes = args.bytes();
             let work = Work::Command(args);
-            shared.queues.push(Task { thread, token, session, work, is_long: false, queued_ns });
+            shared.queues.push(Task { thread, token, session, work, pool: Pool::Workers, queued_ns });
         }
     }
 
@@ -226,8 +228,9 @@ impl Connection {
         let is_due = self.output.unsent() < UNSENT_BYTES_MAX;
         if let Some(session) = self.session.take_if(|session| is_due && session.long_reply.is_some()) {
             let queued_ns = shared.monotonic_ns();
+            let pool = session.long_reply.as_ref().map_or(Pool::Workers, |reply| reply.pool());
             let work = Work::ReadPiece;
-            shared.queues.push(Task { thread, token, session, work, is_long: true, queued_ns });
+            shared.queues.push(Task { thread, token, session, work, pool, queued_ns });
         }
     }
 
@@ -429,7 +432,7 @@ impl Connection {
         };
         self.consume(bytes);
         match work {
-            Some(work) => self.hand_on(io, work, true, token),
+            Some(work) => self.hand_on(io, pool_of_arrived(&work), work, token),
             None => ran,
         }
     }
@@ -475,9 +478,9 @@ impl Connection {
                 self.session = Some(session);
                 Ran::Command
             }
-            Whole::ForWorker { args, is_long } => {
+            Whole::ForWorker { args, pool } => {
                 self.consume(bytes);
-                self.hand_on(io, Work::Command(args), is_long, token)
+                self.hand_on(io, pool, Work::Command(args), token)
             }
             Whole::Paused(args) => {
                 self.consume(bytes);
@@ -488,8 +491,8 @@ impl Connection {
         }
     }
 
-    /// Has a worker do something, or a long worker.
-    fn hand_on(&mut self, io: &Io<'_, '_>, work: Work, is_long: bool, token: usize) -> Ran {
+    /// Has a thread of a pool do something.
+    fn hand_on(&mut self, io: &Io<'_, '_>, pool: Pool, work: Work, token: usize) -> Ran {
         let session = self.session.take().expect("no worker has it");
         let queued_ns = io.shared.monotonic_ns();
         self.at_worker_bytes = match &work {
@@ -497,7 +500,7 @@ impl Connection {
             // The connection counts what arrives of a value.
             Work::ReadPiece | Work::Store(_) => 0,
         };
-        io.shared.queues.push(Task { thread: io.thread, token, session, work, is_long, queued_ns });
+        io.shared.queues.push(Task { thread: io.thread, token, session, work, pool, queued_ns });
         Ran::Event
     }
 
@@ -603,4 +606,14 @@ enum Ran {
     Panicked,
     /// The connection has to be closed.
     Close,
+}
+
+/// Who does what came of a large argument.
+fn pool_of_arrived(work: &Work) -> Pool {
+    match work {
+        Work::Command(args) if args.bytes() <= INLINE_VALUE_BYTES_MAX => Pool::Workers,
+        Work::Command(_) => Pool::Long,
+        // Stored pieces are commits, which wait for room.
+        Work::Store(_) | Work::ReadPiece => Pool::Waiting,
+    }
 }

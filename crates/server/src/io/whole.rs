@@ -9,7 +9,7 @@ use crate::args::{Args, OwnedArgs};
 use crate::command::{self, Command};
 use crate::execute::{INLINE_ARGUMENTS_MAX, Outcome, execute};
 use crate::model::{Counts, TableKey, head_key};
-use crate::runner::Runner;
+use crate::runner::{Pool, Runner};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::tallies::Reason;
@@ -55,7 +55,7 @@ pub(super) enum Whole {
     /// By itself.
     Alone { outcome: Outcome },
     /// It did not, and a worker has to run it.
-    ForWorker { args: OwnedArgs, is_long: bool },
+    ForWorker { args: OwnedArgs, pool: Pool },
     /// It did not: commands are paused.
     Paused(OwnedArgs),
     /// Its connection has to be closed.
@@ -104,7 +104,7 @@ pub(super) fn run_whole<'s>(
         Some(reason) => {
             let name = command.map_or("unknown", |command| command.name);
             io.shared.commands.note_handed_on(io.counts.stripe, name, reason);
-            Outcome::HandOn { to_long_worker: false }
+            Outcome::HandOn(Pool::Workers)
         }
         None => {
             let map = batch.as_ref().map(Batch::keyspaces);
@@ -112,9 +112,7 @@ pub(super) fn run_whole<'s>(
         }
     };
     match outcome {
-        Outcome::HandOn { to_long_worker } => {
-            Whole::ForWorker { args: OwnedArgs::copy(args), is_long: to_long_worker }
-        }
+        Outcome::HandOn(pool) => Whole::ForWorker { args: OwnedArgs::copy(args), pool },
         Outcome::Paused => Whole::Paused(OwnedArgs::copy(args)),
         Outcome::Close => Whole::Close,
         Outcome::Replied { .. } => Whole::Alone { outcome },

@@ -212,7 +212,7 @@ impl Model {
 
     /// An id for a new collection.
     pub fn new_id(&self, runner: Runner) -> CommandResult<u64> {
-        self.ids.give(&self.db, &self.tables.meta, runner.may_wait())
+        self.ids.give(&self.db, &self.tables.meta, runner.may_take_long())
     }
 
     /// Writes that databases have other keyspaces: a new one where that is `None`, and what the database had becomes garbage then.

@@ -16,7 +16,7 @@ const WHOLE_BYTES_MAX: usize = 64 << 10;
 pub(crate) const FRAGMENT_BYTES: usize = 16 << 10;
 
 /// An I/O thread does not run commands with longer strings.
-pub(super) const INLINE_VALUE_BYTES_MAX: usize = 256 << 10;
+pub(crate) const INLINE_VALUE_BYTES_MAX: usize = 256 << 10;
 
 /// The bytes of a string that was read.
 pub(crate) enum Text {

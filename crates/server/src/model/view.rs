@@ -92,13 +92,14 @@ impl View<'_> {
             (Source::Transaction(txn), true) => txn.get(content, row)?,
             (Source::Transaction(txn), false) => txn.try_get(content, row)?,
         };
-        // What a command does with it takes as long as it is.
-        if !self.runner.may_take_long()
-            && found.as_ref().is_some_and(|value| value.len() > INLINE_VALUE_BYTES_MAX)
-        {
-            return Err(Stop::Large);
-        }
+        found.as_deref().map_or(Ok(()), |value| self.check_bytes(value))?;
         Ok(found)
+    }
+
+    /// Fails but on a long worker if a value is long: what a command does with it takes as long as it is.
+    fn check_bytes(&self, value: &[u8]) -> Result<()> {
+        let is_long = value.len() > INLINE_VALUE_BYTES_MAX;
+        if is_long && !self.runner.may_take_long() { Err(Stop::Large) } else { Ok(()) }
     }
 
     /// The value of a field, or the record of a member.
@@ -147,6 +148,7 @@ impl View<'_> {
                     return Err(Stop::Large);
                 }
                 let (key, value) = entry?;
+                self.check_bytes(&value)?;
                 bytes += key.len() + value.len();
                 if !row(key, value)? {
                     break;
@@ -164,6 +166,7 @@ impl View<'_> {
         };
         let count = read.entries.len();
         for (key, value) in read.entries {
+            self.check_bytes(&value)?;
             if !row(key, value)? {
                 return Ok(());
             }

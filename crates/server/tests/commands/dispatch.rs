@@ -236,14 +236,15 @@ fn long_commands_do_not_hold_up_workers() {
     let (_, _, server) = serve(config);
     let mut client = Client::connect(&server);
     add_members(&mut client, "large", 60_000);
-    let long = ["SORT large ALPHA LIMIT 0 1", "SUNIONSTORE copy large", "SORT large ALPHA DESC LIMIT 0 1"];
+    let mut long = ["SORT large ALPHA LIMIT 0 1"; 16];
+    long[1] = "SUNIONSTORE copy large";
     let waiting = ["SADD copy member", "SPOP copy", "DEL copy"];
     let mut busy: Vec<Client> = long.iter().chain(&waiting).map(|_| Client::connect(&server)).collect();
     busy.iter_mut().zip(long).for_each(|(client, command)| client.send_command(command));
-    wait_until(|| handed_on(&mut client, "sort", "size") == 2);
+    wait_until(|| handed_on(&mut client, "sort", "size") == 15);
     busy.iter_mut().skip(long.len()).zip(waiting).for_each(|(client, command)| client.send_command(command));
     let mut replies = 0;
-    while !has_reply(&busy[2]) {
+    while !has_reply(&busy[long.len() - 1]) {
         // Workers run them all: their figures and counts may be on disk.
         for command in ["INFO server", "DBSIZE", "CLIENT LIST", "RANDOMKEY"] {
             assert!(!client.ask(command).starts_with('-'), "{command}");
@@ -254,7 +255,7 @@ fn long_commands_do_not_hold_up_workers() {
         }
         replies += 1;
     }
-    assert!(replies >= 3, "{replies} rounds while three long commands ran one after the other");
+    assert!(replies >= 3, "{replies} rounds while long commands ran one after the other");
     for (client, command) in busy.iter_mut().zip(long.iter().chain(&waiting)) {
         let reply = client.receive();
         assert!(reply.is_some_and(|reply| !text(&reply).starts_with('-')), "{command}");
