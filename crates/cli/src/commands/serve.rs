@@ -45,7 +45,8 @@ pub(crate) struct Args {
     /// How many threads read commands and write replies; half of the processors if it is not given.
     #[arg(long, value_name = "COUNT")]
     io_threads: Option<usize>,
-    /// How many threads run commands that read from disk or wait; as many as there are processors if it is not given.
+    /// How many threads run commands that read from disk; as many more run those that wait for room, and those that take long. As many as
+    /// there are processors if it is not given, at least 2.
     #[arg(long, value_name = "COUNT")]
     workers: Option<usize>,
     /// How many microseconds a thread that reads commands looks for the next one before it sleeps, while that pays; 0 is never. Costs processor
