@@ -306,7 +306,7 @@ impl<'a> Context<'a> {
         }
         let mut attempts = 0;
         loop {
-            match self.write_once(&mut body) {
+            match self.write_once(&mut body, attempts) {
                 Err(Stop::Conflict) if self.runner.may_take_long() || attempts < ATTEMPTS_MAX => {
                     attempts += 1
                 }
@@ -317,11 +317,16 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn write_once<T>(&mut self, body: &mut impl FnMut(&mut Write<'_>) -> Result<T>) -> Result<T> {
+    fn write_once<T>(
+        &mut self,
+        body: &mut impl FnMut(&mut Write<'_>) -> Result<T>,
+        attempts: u32,
+    ) -> Result<T> {
         let mut txn = self.begin()?;
         txn.set_durability(self.session.durability)?;
         let mut write = self.begin_write(&mut txn);
-        if self.runner.may_take_long() {
+        // What conflicts again and again leaves no more garbage.
+        if self.runner.may_take_long() && attempts < ATTEMPTS_MAX {
             write.staging = Some(Staging::new(&self.shared.arrivals));
         }
         let outcome = body(&mut write).and_then(|value| {

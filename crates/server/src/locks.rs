@@ -19,6 +19,9 @@ use crate::stop::Result;
 
 const LOCKS: usize = 4096;
 
+/// So often the locks of all keys are tried before they are waited for.
+const ROUNDS_MAX: u32 = 8;
+
 /// What a lock guards.
 #[derive(Debug, Default)]
 struct Keys {
@@ -142,18 +145,30 @@ impl KeyLocks {
     }
 
     /// Locks all keys.
-    pub fn lock_all(&self) -> Held<'_> {
-        // Nothing is locked while it waits for those that are held long now.
-        self.pass();
-        let mut guards = SmallVec::new();
-        for lock in &self.0 {
+    pub fn lock_all<'l>(&'l self) -> Held<'l> {
+        // Nothing is locked while it waits for keys of long workers, but if there are always new ones.
+        for _ in 0..ROUNDS_MAX {
+            self.pass();
+            let mut guards = SmallVec::new();
+            for lock in &self.0 {
+                let keys = lock.keys.lock();
+                if !keys.long.is_empty() {
+                    break;
+                }
+                guards.push(keys);
+            }
+            if guards.len() == LOCKS {
+                return Held { guards, long: None };
+            }
+        }
+        let lock_and_wait = |lock: &'l Lock| {
             let mut keys = lock.keys.lock();
             while !keys.long.is_empty() {
                 lock.left.wait(&mut keys);
             }
-            guards.push(keys);
-        }
-        Held { guards, long: None }
+            keys
+        };
+        Held { guards: self.0.iter().map(lock_and_wait).collect(), long: None }
     }
 
     /// Locks keys of a numbered database, in an order that all threads keep.

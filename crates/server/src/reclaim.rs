@@ -180,7 +180,10 @@ impl Reclaimer<'_> {
         if self.shared.arrivals.contains(id) || txn.get_for_update(&tables.garbage, &garbage)?.is_none() {
             return Ok(0);
         }
-        let rows = self.shared.db.snapshot().range(&tables.content, content_bounds(id))?;
+        // Rows that were stored may not be acknowledged, nor visible, yet: this waits for all that has a number, and the record is of the
+        // last ones, too.
+        let snapshot = self.shared.db.snapshot_at(Csn(u64::MAX))?;
+        let rows = snapshot.range(&tables.content, content_bounds(id))?;
         let rows = rows.take(self.rows_max).map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
         for row in &rows {
             txn.delete(&tables.content, row)?;
