@@ -10,7 +10,7 @@ use common::Sandbox;
 
 /// The blocks `sh elsewhere` of each document, and why they cannot run in a test.
 const ELSEWHERE: [(&str, usize, &str); 5] = [
-    ("README.md", 2, "one builds and tests everything, one installs"),
+    ("README.md", 3, "one needs Redis, one builds and tests everything, one installs"),
     ("CONTRIBUTING.md", 5, "they build, run other tests, and write fixtures"),
     ("docs/benchmarks.md", 6, "they build, fetch libraries, and measure for minutes"),
     ("docs/performance.md", 3, "they measure for minutes"),
