@@ -25,7 +25,7 @@ pub(crate) enum Runner {
 /// The threads that run what was handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// Workers.
+    /// Those whose commands may wait for the disk.
     Workers,
     /// Those whose commands wait for room, for merging or for other commands, and do little.
     Waiting,

@@ -34,7 +34,7 @@ pub(crate) struct Task {
     pub token: usize,
     pub session: Box<Session>,
     pub work: Work,
-    /// Who does it.
+    /// The threads that do it.
     pub pool: Pool,
     /// When it was queued: a monotonic time.
     pub queued_ns: u64,

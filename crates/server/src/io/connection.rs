@@ -608,7 +608,7 @@ enum Ran {
     Close,
 }
 
-/// Who does what came of a large argument.
+/// The pool for what came of a large argument.
 fn pool_of_arrived(work: &Work) -> Pool {
     match work {
         Work::Command(args) if args.bytes() <= INLINE_VALUE_BYTES_MAX => Pool::Workers,
