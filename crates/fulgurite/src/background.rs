@@ -104,6 +104,11 @@ impl Wakeups {
         self.merger.wake();
     }
 
+    /// The same, if it sleeps: its look finds the work.
+    pub fn wake_sleeping_merger(&self) {
+        self.merger.wake_asleep();
+    }
+
     /// The same for the checkpointer.
     pub fn wake_checkpointer(&self) {
         self.checkpointer.wake();

@@ -217,10 +217,10 @@ impl TreeVisitor for Checker<'_> {
     fn problem(&mut self, error: IndexError) -> Result<(), IndexError> {
         self.damaged = true;
         match error {
-            error
-            @ (IndexError::Corrupt { .. } | IndexError::LeafTooLong { .. } | IndexError::WouldBlock) => {
-                self.report.problem(error.to_string())
-            }
+            error @ (IndexError::Corrupt { .. }
+            | IndexError::LeafTooLong { .. }
+            | IndexError::WouldBlock
+            | IndexError::Unordered) => self.report.problem(error.to_string()),
             IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
                 Ok(error) if matches!(*error, LogError::Damaged(_)) => {
                     self.report.problem(format!("table `{}`: {error}", self.name));

@@ -119,6 +119,7 @@ enum Turn {
 impl Memory {
     pub fn new(index: Arc<IndexMemory>, env: Arc<dyn Env>) -> Memory {
         let clock = env.clone();
+        index.set_secret(clock.random_u64());
         index.set_clock(move || clock.clock().monotonic_ns());
         Memory {
             transactions: Arc::new(TransactionMemory::new(index.clone())),

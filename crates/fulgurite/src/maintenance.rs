@@ -399,6 +399,9 @@ impl Engine {
         let active = self.tables.active().all();
         for table in &active {
             freeze_if_grown(table, &self.pipeline, self.memtable_bytes_max());
+            if self.memory.index.has_much_to_order() {
+                table.index.memtables().order();
+            }
         }
         self.freeze_largest(&active);
         let may_be_still = self.freeze_still(&active);

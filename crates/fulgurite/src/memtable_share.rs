@@ -104,11 +104,14 @@ impl Engine {
         ((live_bytes / LIVE_SHARE) as usize).min(most).max(least)
     }
 
-    /// Has the merger look if memtables take more than half of their share. Called after a commit was applied.
+    /// Has the merger look if memtables take more than half of their share, or have much that is not in order. Called after a commit was
+    /// applied.
     #[inline]
     pub fn look_at_memtables(&self) {
         if self.memory.index.memtable_bytes() > self.memtable_share() / 2 {
             self.wakeups.wake_merger();
+        } else if self.memory.index.has_much_to_order() {
+            self.wakeups.wake_sleeping_merger();
         }
     }
 

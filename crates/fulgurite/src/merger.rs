@@ -194,6 +194,8 @@ impl Merger {
         let seen = Cell::new(Seen { at_ns: start_ns, left_bytes: bytes });
         let goes_on = || {
             seen.set(self.look(seen.get(), table.index.unmerged_bytes_of_oldest(), SPEED_LOOK_NS));
+            // Commits go on meanwhile.
+            table.index.memtables().order_much();
             !self.gives_up() && !pauses()
         };
         let values = self.values.begin();

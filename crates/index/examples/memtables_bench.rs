@@ -108,7 +108,7 @@ fn recovery() {
         let memtables = Memtables::with_capacity(ENTRIES);
         measure(&format!("recovery, random keys, batches of {batch}"), ENTRIES, || {
             for start in (0..ENTRIES).step_by(batch as usize) {
-                let mut builder = RecoveredBuilder::new(TABLE, batch as usize);
+                let mut builder = RecoveredBuilder::new(TABLE);
                 for i in start..start + batch {
                     let key = key(i);
                     builder.push(RecoveredOp {
@@ -131,6 +131,7 @@ fn recovery() {
 fn scan(memtables: &Memtables) {
     let mut cursor = memtables.cursor(Csn::MAX);
     let rows = measure("forward scan of the memtables, random inserts", ENTRIES, || {
+        memtables.order();
         memtables.seek(&mut cursor, &[]);
         let mut rows = 0;
         while cursor.key().is_some() {

@@ -95,6 +95,8 @@ pub enum IndexError {
     },
     /// The result needs a read from the store, and the caller allowed none.
     WouldBlock,
+    /// With [`Io::MemoryOnly`]: many recent versions are not linked in order yet, or another thread is linking them.
+    Unordered,
 }
 
 impl IndexError {
@@ -119,6 +121,7 @@ impl fmt::Display for IndexError {
                 key.escape_ascii()
             ),
             IndexError::WouldBlock => f.write_str("the result needs a read from the store"),
+            IndexError::Unordered => f.write_str("recent versions are not linked in order yet"),
         }
     }
 }
@@ -127,7 +130,10 @@ impl std::error::Error for IndexError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             IndexError::Store { source, .. } => Some(source.as_ref()),
-            IndexError::Corrupt { .. } | IndexError::LeafTooLong { .. } | IndexError::WouldBlock => None,
+            IndexError::Corrupt { .. }
+            | IndexError::LeafTooLong { .. }
+            | IndexError::WouldBlock
+            | IndexError::Unordered => None,
         }
     }
 }

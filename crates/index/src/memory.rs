@@ -59,6 +59,8 @@ pub struct IndexMemory {
     memtables: AtomicUsize,
     /// Of those of memtables: what will not be merged any more.
     left_memtables: AtomicUsize,
+    /// How many versions of memtables are not linked in order.
+    unlinked: AtomicUsize,
     tables: AtomicUsize,
     tombstones: AtomicUsize,
     others: AtomicUsize,
@@ -79,6 +81,7 @@ pub struct IndexMemory {
     evicted_bytes: AtomicU64,
     counters: LoadCounters,
     budget: Budget,
+    secret: AtomicU64,
 }
 
 /// The earliest of some times, in seconds since 1970; 0: none.
@@ -184,7 +187,7 @@ impl IndexMemory {
         self.slots.load(Ordering::Relaxed)
     }
 
-    /// What memtables hold, with their filters, merged ones that are still read too, and commits' versions that readers hold.
+    /// What memtables hold, with the indexes of their keys, merged ones that are still read too, and commits' versions that readers hold.
     pub fn memtable_bytes(&self) -> usize {
         self.memtables.load(Ordering::Relaxed)
     }
@@ -235,6 +238,16 @@ impl IndexMemory {
     /// Has waits measured by `now_ns`, a monotonic clock. Only the first call counts.
     pub fn set_clock(&self, now_ns: impl Fn() -> u64 + Send + Sync + 'static) {
         _ = self.budget.clock.set(Box::new(now_ns));
+    }
+
+    /// Chooses by this number where keys are in the indexes of memtables that are allocated from now on, so that no client can
+    /// choose keys that come into one line.
+    pub fn set_secret(&self, secret: u64) {
+        self.secret.store(secret, Ordering::Relaxed);
+    }
+
+    pub(crate) fn secret(&self) -> u64 {
+        self.secret.load(Ordering::Relaxed)
     }
 
     /// Whether eviction has to give something back.
@@ -461,6 +474,16 @@ impl IndexMemory {
 
     pub(crate) fn memtables(&self) -> &AtomicUsize {
         &self.memtables
+    }
+
+    pub(crate) fn unlinked(&self) -> &AtomicUsize {
+        &self.unlinked
+    }
+
+    /// Whether memtables have many versions that are not linked in order: [`crate::memtables::Memtables::order`].
+    #[inline]
+    pub fn has_much_to_order(&self) -> bool {
+        self.unlinked.load(Ordering::Relaxed) as u64 >= crate::memtables::MUCH
     }
 
     pub(crate) fn left_memtables(&self) -> &AtomicUsize {

@@ -38,7 +38,7 @@ pub(crate) struct LogBytes {
 const REPLAYED_SHARE: u64 = 4;
 
 /// An operation takes about so many bytes in a memtable beside its key and its value.
-pub(crate) const REPLAYED_OP_BYTES: u64 = 96;
+pub(crate) const REPLAYED_OP_BYTES: u64 = 128;
 
 impl LogBytes {
     /// Those of a list of `ops` operations, of `bytes` in chunks.
@@ -210,8 +210,8 @@ fn weighed(log: LogBytes, weight: f64) -> u64 {
 fn a_log_of_short_rows_counts_as_longer() {
     let log = |regular: u64, ops: u64| LogBytes { regular, ops, excess: 0 };
     assert_eq!(weighed(log(1_000, 0), 1.0), 1_000);
-    assert_eq!(weighed(log(1_000, 100), 1.0), 10_600);
-    assert_eq!(weighed(log(1_000, 100), 0.25), 2_650, "a quarter of it");
+    assert_eq!(weighed(log(1_000, 100), 1.0), 13_800);
+    assert_eq!(weighed(log(1_000, 100), 0.25), 3_450, "a quarter of it");
     assert_eq!(weighed(log(1_000, 100), 0.025), 1_000, "the log's bytes are scarcer");
 }
 

@@ -42,6 +42,7 @@ impl Error {
             },
             error @ IndexError::LeafTooLong { .. } => Error::Refused { what: error.to_string() },
             IndexError::WouldBlock => Error::WouldBlock(Missing::Node),
+            IndexError::Unordered => Error::WouldBlock(Missing::Order),
             IndexError::Corrupt { table, lsn, what } => {
                 let mut damage = Damage::new(format!("the node record of table {table} there: {what}"));
                 damage.path = Some(format!("{:010}.seg", lsn.segment()).into());

@@ -37,7 +37,7 @@ pub enum Missing {
     Chunks,
     /// Another commit holds a latch of a key or range: microseconds.
     Latch,
-    /// Earlier commits have to be applied: microseconds.
+    /// Earlier commits have to be applied: microseconds; or, for a range, the versions of recent ones put in order: milliseconds.
     Order,
     /// Another thread is closing the database.
     Close,
@@ -52,7 +52,7 @@ impl fmt::Display for Missing {
             Missing::Merging => "merging or a checkpoint",
             Missing::Chunks => "chunks to be written ahead",
             Missing::Latch => "a latch that another commit holds",
-            Missing::Order => "earlier commits",
+            Missing::Order => "earlier commits, or their order",
             Missing::Close => "the thread that is closing the database",
         })
     }

@@ -83,10 +83,10 @@ fn short_rows_make_a_checkpoint_due_for_the_memory_of_their_replay() {
     };
     let env = SimEnv::new(1);
     let db = open(&env, quiet());
-    assert_eq!(put(&db, 30_000), 0, "less than half of a quarter of the budget");
+    assert_eq!(put(&db, 25_000), 0, "less than half of a quarter of the budget");
     let recovered = open(&env.crash(CrashKind::Kill, 1), quiet());
     assert!(recovered.stats().uncovered_log_bytes < 1 << 20, "a tenth of the log's share");
-    assert_eq!((put(&recovered, 5_000), put(&recovered, 10_000)), (0, 1), "what was replayed counts");
+    assert_eq!((put(&recovered, 2_000), put(&recovered, 10_000)), (0, 1), "what was replayed counts");
     drop(db);
 }
 
@@ -104,7 +104,7 @@ fn commits_are_slowed_for_the_memory_of_their_replay() {
     };
     // Its regular bytes are a quarter of the share, with a thousandth of its operations.
     engine.growth.count_list(2 << 30, 1_000_000);
-    assert_eq!([waits_after(70_000), waits_after(30_000)], [0, 1], "a quarter more than their share");
+    assert_eq!([waits_after(55_000), waits_after(25_000)], [0, 1], "a quarter more than their share");
     drop(running);
     drop(no_checkpoint);
 }

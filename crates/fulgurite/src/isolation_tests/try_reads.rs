@@ -7,8 +7,8 @@ use fulgurite_env::SimEnv;
 
 use super::support::{LEVELS, open};
 use crate::{
-    Csn, Database, Durability, Error, InMemtables, Isolation, KeyBounds, Missing, Options, RangeLimits,
-    Result, Snapshot, Table, Transaction, TryRange, Value,
+    Attempt, Csn, Database, Durability, Error, InMemtables, Isolation, KeyBounds, Missing, Options,
+    RangeLimits, Result, Snapshot, Table, Transaction, TryRange, Value,
 };
 
 /// A database whose nodes and long values are not in memory, with 300 rows of about 100 bytes.
@@ -58,6 +58,36 @@ fn what_is_not_in_memory_is_named_and_found_once_it_is() {
     assert_eq!(table.read_at("long", Csn::ZERO).unwrap().value.unwrap(), [7; 3000]);
     assert_eq!(snapshot.try_get(&table, "long").unwrap().unwrap(), [7; 3000]);
     assert_eq!(txn.try_get_for_update(&table, "long").unwrap().unwrap(), [7; 3000]);
+}
+
+/// Commits leave the order of their versions to what needs it: one that must not wait does so only for a few.
+#[test]
+fn a_range_that_must_not_wait_leaves_much_ordering_to_others() {
+    let db = open(&SimEnv::new(1), Options { background: false, ..Options::default() });
+    let table = db.table("t").unwrap();
+    let all = |read: TryRange| (read.entries.len(), read.missing);
+    let limits = RangeLimits { entries: usize::MAX, bytes: usize::MAX };
+    for n in 0..1_000 {
+        table.put(key(n), "v").unwrap();
+    }
+    assert_eq!(all(db.snapshot().try_range(&table, .., limits).unwrap()), (1_000, None));
+    for n in 500..3_000 {
+        table.put(key(n), "w").unwrap();
+    }
+    let (snapshot, mut txn) = (db.snapshot(), db.begin_with(Isolation::Serializable));
+    assert_eq!(all(snapshot.try_range(&table, .., limits).unwrap()), (0, Some(Missing::Order)));
+    assert_eq!(all(txn.try_range_back(&table, .., limits).unwrap()), (0, Some(Missing::Order)));
+    assert!(snapshot.try_get(&table, key(2_999)).unwrap().is_some());
+    // A read that waits, and maintenance, link them.
+    assert_eq!(snapshot.range(&table, ..).unwrap().count(), 3_000);
+    assert_eq!(all(txn.try_range_back(&table, .., limits).unwrap()), (3_000, None));
+    txn.put(&table, "own", "v").unwrap();
+    for n in 0..9_000 {
+        table.put(key(n), "x").unwrap();
+    }
+    assert!(matches!(txn.try_commit().unwrap(), Attempt::Blocked(_, Missing::Order)));
+    db.maintain().unwrap();
+    assert_eq!(all(db.snapshot().try_range(&table, .., limits).unwrap()), (9_000, None));
 }
 
 /// A read that did not happen is no read: another transaction may write the key.

@@ -105,7 +105,7 @@ impl Batch {
     fn table(&mut self, table: TableId) -> &mut RecoveredTable {
         self.tables
             .entry(table)
-            .or_insert_with(|| RecoveredTable { ops: RecoveredBuilder::new(table, 0), ranges: Vec::new() })
+            .or_insert_with(|| RecoveredTable { ops: RecoveredBuilder::new(table), ranges: Vec::new() })
     }
 
     /// Takes the frame of the next commit.

@@ -153,6 +153,7 @@ impl BlockBuilder {
         let start = self.words.len();
         self.words.reserve(words);
         let node = Node {
+            older: AtomicPtr::new(ptr::null_mut()),
             prefix: key_prefix(key),
             csn: fields.csn.0,
             value_lsn: fields.value_lsn,
@@ -284,6 +285,17 @@ impl Block {
         }
     }
 
+    /// Writes into each node the key's prefix in its memtable.
+    pub(super) fn set_prefixes(&mut self, shared: &Shared) {
+        // SAFETY: as in `stamp`.
+        unsafe { node_pointers(self.0).for_each(|node| shared.set_prefix(node)) }
+    }
+
+    #[cfg(all(test, not(feature = "shuttle")))]
+    pub(super) fn as_raw(&self) -> NonNull<BlockHeader> {
+        self.0
+    }
+
     /// Transfers the block's reference to the caller, which releases it later.
     pub(super) fn into_raw(self) -> NonNull<BlockHeader> {
         ManuallyDrop::new(self).0
@@ -394,6 +406,15 @@ unsafe fn uncount(header: NonNull<BlockHeader>, memory: &IndexMemory) {
     let bytes = unsafe { (*header.as_ptr()).capacity_words } * 8;
     memory.memtables().fetch_sub(bytes, Ordering::Relaxed);
     memory.left_memtables().fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// How many operations a block has, and how many bytes of memory it takes.
+///
+/// # Safety
+/// The block is alive.
+pub(super) unsafe fn counts(header: NonNull<BlockHeader>) -> (usize, usize) {
+    // SAFETY: the caller's promise; neither changes after `finish`.
+    unsafe { ((*header.as_ptr()).entries as usize, (*header.as_ptr()).capacity_words * 8) }
 }
 
 /// The nodes of an applied block in the order in which they were pushed.

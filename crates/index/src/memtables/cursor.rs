@@ -9,6 +9,7 @@ use super::cursor_slot::{CursorSlot, Held, LENT_MAX, Lent};
 use super::list::{CurrentList, MemtableList};
 use super::memtable::Memtable;
 use super::node::NodeRef;
+use super::skip_list::SkipList;
 use crate::version::{Pinned, VersionRef};
 
 /// A cursor over the memtables that its table had at the last seek. It sees each key's newest version at or below its
@@ -88,14 +89,15 @@ impl MemtableCursor {
         (self.index, self.last, self.asked, self.forward) = (0, 0, 1, forward);
     }
 
-    /// Moves to the first key at or after `start`, in the current memtables.
+    /// Moves to the first key at or after `start`, in the current memtables, whose versions at or below its CSN are linked
+    /// (INV-IDX-17).
     pub(super) fn seek(&mut self, lists: &CurrentList, start: &[u8]) {
-        self.seek_in(lists, true, |memtable, at| first_visible(memtable, start, at));
+        self.seek_in(lists, true, |memtable, at| first_visible(memtable.list(), start, at));
     }
 
-    /// Moves to the last key before `end`, in the current memtables.
+    /// The same, to the last key before `end`.
     pub(super) fn seek_back(&mut self, lists: &CurrentList, end: Option<&[u8]>) {
-        self.seek_in(lists, false, |memtable, at| last_visible(memtable, end, at));
+        self.seek_in(lists, false, |memtable, at| last_visible(memtable.list(), end, at));
     }
 
     /// Moves to the next entry in the direction of the last seek.
@@ -148,7 +150,7 @@ impl MemtableCursor {
             if let Some(node) = *next
                 && node.has_key_of(current)
             {
-                let found = last_visible(memtable, Some(current.key()), self.at);
+                let found = last_visible(memtable.list(), Some(current.key()), self.at);
                 // SAFETY: as in `seek_in`.
                 *next = found.map(|node| unsafe { node.detach() });
             }
@@ -225,14 +227,12 @@ fn next_visible(node: NodeRef<'_>, at: Csn) -> Option<NodeRef<'_>> {
 }
 
 /// The newest visible version of the first key at or after `start` that has one.
-fn first_visible<'g>(memtable: &'g Memtable, start: &[u8], at: Csn) -> Option<NodeRef<'g>> {
-    let list = memtable.list();
+fn first_visible<'g>(list: &'g SkipList, start: &[u8], at: Csn) -> Option<NodeRef<'g>> {
     skip_invisible(list.at_or_after(&list.position(start, at)), at)
 }
 
 /// The newest visible version of the last key before `end` that has one.
-fn last_visible<'g>(memtable: &'g Memtable, end: Option<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
-    let list = memtable.list();
+fn last_visible<'g>(list: &'g SkipList, end: Option<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
     let mut oldest = match end {
         None => list.last(),
         Some(end) => list.before(&list.position(end, Csn::MAX)),
@@ -247,7 +247,7 @@ fn last_visible<'g>(memtable: &'g Memtable, end: Option<&[u8]>, at: Csn) -> Opti
     None
 }
 
-/// Whether a version in the range is newer than `than`.
+/// Whether a version in the range, among those that are linked, is newer than `than`.
 pub(super) fn any_newer(memtable: &Memtable, range: KeySpan<&[u8]>, than: Csn) -> bool {
     any(memtable, range, |version| version.csn() > than)
 }
@@ -258,7 +258,7 @@ pub(super) fn any_newer_value(memtable: &Memtable, range: KeySpan<&[u8]>, than: 
 }
 
 fn any(memtable: &Memtable, range: KeySpan<&[u8]>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
-    let mut node = first_visible(memtable, range.start, Csn::MAX);
+    let mut node = first_visible(memtable.list(), range.start, Csn::MAX);
     while let Some(version) = node {
         let is_inside = range.ends_after(version.key());
         if !is_inside || wanted(version) {

@@ -5,12 +5,12 @@
 //! its reader does not see records their range, and later cursors skip to its end.
 //!
 //! - **INV-IDX-9** *(empty means empty)*: no reader at or above a recorded range's `since` sees a key in it. A commit
-//!   that writes a key there cuts the range after it has linked its nodes and before it counts as applied, hence before
+//!   that writes a key there cuts the range after its block is among those to be linked, and before it counts as applied, hence before
 //!   any reader at or above its CSN begins.
 //!
 //! A range that is empty for a reader stays empty at that reader's CSN. For later readers, the recorder must detect
-//! every write above its CSN. It announces the range, then takes the list of memtables, then reads their nodes in the
-//! range. Let W be a commit that writes a key there. W links its nodes, executes a fence, and loads `in_use`; the
+//! every write above its CSN. It announces the range, then takes the list of memtables, has their versions linked, and reads
+//! those in the range. Let W be a commit that writes a key there. W adds its block, executes a fence, and loads `in_use`; the
 //! recorder stores `in_use`, executes a fence, and loads the list and the nodes. (1) W's load sees the announcement: W
 //! marks the recording as written, or cuts the range if it is recorded by then. (2) It does not: then W's fence
 //! precedes the recorder's, so the recorder's loads see W's links. It finds W's node, or W's memtable is already
@@ -160,7 +160,7 @@ impl EmptyRanges {
         self.in_use.store(!inner.ranges.is_empty(), Ordering::Release);
     }
 
-    /// Whether a commit must report the keys that it has written. Called after they were linked.
+    /// Whether a commit must report the keys that it has written. Called after they are among those to be linked.
     #[inline]
     pub fn asks_for_writes(&self) -> bool {
         fence(Ordering::SeqCst);

@@ -47,10 +47,7 @@ impl MemtableList {
     /// newest.
     #[inline]
     pub fn find(&self, key: &[u8], hash: u64, at: Csn) -> Option<NodeRef<'_>> {
-        self.0
-            .iter()
-            .filter(|memtable| memtable.may_contain(hash))
-            .find_map(|memtable| memtable.find(key, hash, at))
+        self.0.iter().find_map(|memtable| memtable.find(key, hash, at))
     }
 
     /// Whether a memtable may have a version of the key; `false` is certain.

@@ -7,18 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fulgurite_types::{Csn, Lsn};
-use smallvec::SmallVec;
 
-use super::PREFETCHED_MAX;
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;
-use super::filter::{Filter, FilterLevel};
+use super::key_index::{Found, KeyIndex};
+use super::linking::{AT_ONCE_MAX, Linking};
 use super::list::MEMTABLE_LIST_BYTES;
 use super::merge_source::MemtableSource;
-use super::node::{NodeRef, Position};
+use super::node::NodeRef;
 use super::recovered::RecoveredBatch;
 use super::shared::Shared;
-use super::skip_list::{Finger, SkipList};
+use super::skip_list::SkipList;
 use crate::memory::{COUNTS_BYTES, IndexMemory, TableCharge};
 use fulgurite_types::sync::AtomicPtr;
 
@@ -27,10 +26,12 @@ pub struct Memtable {
     start: Csn,
     /// [`Csn::MAX`] while it is the newest one.
     boundary: AtomicU64,
-    list: SkipList,
-    filter: Filter,
+    keys: KeyIndex,
     /// The newest of the blocks that it owns; each points to the one before it.
     blocks: AtomicPtr<BlockHeader>,
+    /// Has the versions of those blocks that are linked, in order.
+    list: SkipList,
+    linking: Linking,
     memory: Arc<IndexMemory>,
     /// Its bytes when it was last noted that it left its table.
     left_bytes: AtomicUsize,
@@ -40,6 +41,12 @@ pub struct Memtable {
 /// What an empty one takes beside the head of its list, with its place in the list of memtables. Counted with the table: each
 /// table has one, and no merge gives it back.
 const EMPTY_BYTES: usize = size_of::<Memtable>() + COUNTS_BYTES + MEMTABLE_LIST_BYTES;
+
+/// A version so far behind its key's newest one is searched for in the ordered list, ...
+const BEHIND_MAX: usize = 32;
+
+/// ... or if that first has to be made, one so far behind.
+const BEHIND_UNLINKED_MAX: usize = 4096;
 
 // SAFETY: the blocks that the raw pointers point to are Send and Sync, owned by the memtable, and freed when it is
 // dropped.
@@ -55,9 +62,10 @@ impl Memtable {
         Memtable {
             start,
             boundary: AtomicU64::new(Csn::MAX.0),
-            list,
-            filter: Filter::new(entries),
+            keys: KeyIndex::new(entries, memory.secret()),
             blocks: AtomicPtr::new(ptr::null_mut()),
+            list,
+            linking: Linking::default(),
             memory: Arc::clone(memory),
             left_bytes: AtomicUsize::new(0),
             _charge: charge,
@@ -78,6 +86,12 @@ impl Memtable {
         self.boundary.store(boundary.0, Ordering::Release);
     }
 
+    /// The newest block, with the provenance of all of it; null if there is none.
+    #[inline]
+    pub(super) fn newest_block(&self) -> *mut BlockHeader {
+        self.blocks.load(Ordering::Acquire)
+    }
+
     fn top(&self) -> Option<&BlockHeader> {
         // SAFETY: published blocks are initialised, live as long as the memtable, and are no longer written, except for
         // their atomic count.
@@ -89,9 +103,9 @@ impl Memtable {
         self.top().map_or(0, |block| block.entries_total)
     }
 
-    /// How many bytes of memory its blocks and its filter take, which grow with what it holds.
+    /// How many bytes of memory its blocks and the index of its keys take, which grow with what it holds.
     pub fn bytes(&self) -> u64 {
-        self.top().map_or(0, |block| block.bytes_total) + self.filter.bytes() as u64
+        self.top().map_or(0, |block| block.bytes_total) + self.keys.bytes() as u64
     }
 
     /// Whether nothing was ever applied to it.
@@ -106,20 +120,32 @@ impl Memtable {
         self.memory.left_memtables().fetch_add(bytes.wrapping_sub(before), Relaxed);
     }
 
-    /// Takes ownership of a block, so that its nodes live as long as the memtable.
+    /// Takes ownership of a block, so that its nodes live as long as the memtable. Its versions are in the index of the keys first, and
+    /// then among those to be linked (INV-IDX-7).
     fn adopt(&self, block: Block) -> NonNull<BlockHeader> {
-        let (entries, bytes) = (block.entries() as u64, block.bytes() as u64);
-        self.memory.memtables().fetch_add(bytes as usize, Relaxed);
-        let block = block.into_raw();
+        let (entries, block) = (block.entries(), block.into_raw());
+        // SAFETY: from here on the memtable owns the block, which was stamped before.
+        let nodes = unsafe { block::nodes(block) };
+        self.keys.add(entries, nodes, self.memory.memtables());
+        self.push(block);
+        block
+    }
+
+    /// Adds a block, whose versions are in the index of the keys, to those to be linked.
+    fn push(&self, block: NonNull<BlockHeader>) {
+        // SAFETY: the memtable owns the block.
+        let (entries, bytes) = unsafe { block::counts(block) };
+        self.memory.memtables().fetch_add(bytes, Relaxed);
+        self.memory.unlinked().fetch_add(entries, Relaxed);
         let mut below = self.blocks.load(Ordering::Acquire);
         loop {
-            // SAFETY: `below` is null or a block that the memtable owns; only this thread accesses `block` until the
+            // SAFETY: `below` is null or a block that the memtable owns; of `block` other threads use the nodes until the
             // exchange succeeds.
             unsafe {
                 let totals = below.as_ref().map_or((0, 0), |b| (b.entries_total, b.bytes_total));
                 (*block.as_ptr()).below = below;
-                (*block.as_ptr()).entries_total = totals.0 + entries;
-                (*block.as_ptr()).bytes_total = totals.1 + bytes;
+                (*block.as_ptr()).entries_total = totals.0 + entries as u64;
+                (*block.as_ptr()).bytes_total = totals.1 + bytes as u64;
             }
             match self.blocks.compare_exchange_weak(
                 below,
@@ -127,7 +153,7 @@ impl Memtable {
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
-                Ok(_) => return block,
+                Ok(_) => return,
                 Err(other) => below = other,
             }
         }
@@ -135,140 +161,129 @@ impl Memtable {
 
     pub(super) fn apply(&self, mut block: Block, csn: Csn, body_lsn: Lsn, empty_ranges: &EmptyRanges) {
         debug_assert!(self.start < csn && csn <= self.boundary());
-        let entries = block.entries();
-        if entries == 0 {
+        if block.entries() == 0 {
             return;
         }
         block.stamp(csn, body_lsn, self.list.shared());
         let block = self.adopt(block);
-        // SAFETY: the memtable owns the block now, and `stamp` is over.
-        let (mut nodes, mut ahead) = unsafe { (block::nodes(block), block::nodes(block)) };
-        let filter = self.filter.level(self.entries(), self.memory.memtables());
-        let mut finger = self.list.finger();
-        loop {
-            let some: SmallVec<[NodeRef<'_>; PREFETCHED_MAX]> = ahead.by_ref().take(PREFETCHED_MAX).collect();
-            let Some(last) = some.last() else { break };
-            if entries > 1 && !self.list.is_near(&last.position(), &finger) {
-                self.prefetch_insertions(&some, &filter);
-            }
-            for node in nodes.by_ref().take(some.len()) {
-                self.link(node, &filter, &mut finger);
-            }
-        }
-        if empty_ranges.asks_for_writes() {
-            // SAFETY: as above.
-            let values = unsafe { block::nodes(block) }.filter(|node| !node.flags().is_tombstone());
-            empty_ranges.written(values.map(NodeRef::key));
-        }
-    }
-
-    /// Starts loading what [`Memtable::link`] reads, where the thread knows no predecessor.
-    fn prefetch_insertions(&self, nodes: &[NodeRef<'_>], filter: &FilterLevel<'_>) {
-        let mut positions = SmallVec::<[Position<'_>; PREFETCHED_MAX]>::new();
-        for node in nodes {
-            filter.prefetch(node.hash_before_linking());
-            if !self.list.has_predecessor(node.hash_before_linking()) {
-                positions.push(node.position());
-            }
-        }
-        self.list.prefetch(&positions, |_, _| {});
-    }
-
-    fn link<'a>(&'a self, node: NodeRef<'a>, filter: &FilterLevel<'_>, finger: &mut Finger<'a>) {
-        let hash = node.hash_before_linking();
-        filter.add(hash);
-        if node.height() == 1
-            && let Some(around) = self.list.around(hash, &node.position())
-        {
-            self.list.insert_between(node, around);
-        } else {
-            self.list.insert(node, finger);
-        }
+        tell_written(block, empty_ranges);
     }
 
     pub(super) fn apply_recovered(&self, batch: RecoveredBatch, empty_ranges: &EmptyRanges) {
-        /// How many nodes ahead memory is prefetched.
-        const AHEAD: usize = 16;
-        let (blocks, order) = batch.into_blocks_and_order();
-        for block in blocks {
-            self.adopt(block);
+        let mut nodes = Vec::with_capacity(batch.len());
+        let mut blocks = Vec::new();
+        for mut block in batch.into_blocks() {
+            block.set_prefixes(self.list.shared());
+            let block = block.into_raw();
+            blocks.push(block);
+            // SAFETY: from here on the memtable owns the block, whose nodes are all written.
+            nodes.extend(unsafe { block::nodes(block) });
         }
-        let filter = self.filter.level(self.entries(), self.memory.memtables());
-        let mut finger = self.list.finger();
-        for (i, entry) in order.iter().enumerate() {
-            if let Some(later) = order.get(i + 2 * AHEAD) {
-                super::prefetch(later.node().as_ptr());
-            }
-            if let Some(later) = order.get(i + AHEAD) {
-                // SAFETY: as below.
-                filter.prefetch(unsafe { NodeRef::new(later.node()) }.hash_before_linking());
-            }
-            // SAFETY: the node is in a block that the memtable has adopted above. No other thread can reach it before it is
-            // linked, and after its prefix only its links are still written.
-            let node = unsafe {
-                self.list.shared().set_prefix(entry.node());
-                NodeRef::new(entry.node())
-            };
-            filter.add(node.hash_before_linking());
-            self.list.insert(node, &mut finger);
-        }
-        if empty_ranges.asks_for_writes() {
-            // SAFETY: as above.
-            let nodes = order.iter().map(|entry| unsafe { NodeRef::new(entry.node()) });
-            let values = nodes.filter(|node| !node.flags().is_tombstone());
-            empty_ranges.written(values.map(NodeRef::key));
-        }
+        // Each version of a key is newer than those before it: it need not be searched for among them.
+        nodes.sort_by_key(|node| node.csn());
+        self.keys.add(nodes.len(), nodes.into_iter(), self.memory.memtables());
+        blocks.iter().for_each(|block| self.push(*block));
+        blocks.into_iter().for_each(|block| tell_written(block, empty_ranges));
+        // Now, all at once, on the thread that replays: the first reader would wait for it.
+        self.order();
+    }
+
+    /// Links the rest, or waits for a thread that does: all versions that were adopted before are in order then
+    /// (INV-IDX-17).
+    pub(super) fn order(&self) {
+        self.linking.link(self, &self.list, &self.memory);
+    }
+
+    /// Whether all are linked, or could be at once: no other thread links them.
+    pub(super) fn try_order(&self) -> bool {
+        self.linking.try_link(self, &self.list, &self.memory)
+    }
+
+    /// How many versions are not linked.
+    pub(super) fn unlinked(&self) -> u64 {
+        self.linking.unlinked(self)
     }
 
     /// Starts loading what [`Memtable::may_contain`] reads.
     #[inline]
-    pub(super) fn prefetch_filter(&self, hash: u64) {
-        self.filter.prefetch(hash);
+    pub(super) fn prefetch_key(&self, hash: u64) {
+        self.keys.prefetch(hash);
     }
 
-    /// Starts loading what [`Memtable::find`] reads for each of these keys, with their hashes.
-    pub(super) fn prefetch<'k>(&self, keys: impl Iterator<Item = (&'k [u8], u64)>) {
-        let (positions, hashes): (SmallVec<[_; PREFETCHED_MAX]>, SmallVec<[_; PREFETCHED_MAX]>) =
-            keys.map(|(key, hash)| (self.list.position(key, Csn::MAX), hash)).unzip();
-        self.list.prefetch(&positions, |index, before| self.list.note_predecessor(hashes[index], before));
+    /// Starts loading what [`Memtable::find`] reads beside; returns whether the key may be there.
+    #[inline]
+    pub(super) fn prefetch_version(&self, hash: u64) -> bool {
+        self.keys.prefetch_node(hash)
     }
 
     #[inline]
     pub(super) fn may_contain(&self, hash: u64) -> bool {
-        self.filter.may_contain(hash)
+        self.keys.may_contain(hash)
     }
 
     /// The newest version of `key` at or below `at`.
+    #[inline]
     pub(super) fn find(&self, key: &[u8], hash: u64, at: Csn) -> Option<NodeRef<'_>> {
-        let position = self.list.position(key, at);
-        let found = match self.list.around(hash, &position) {
-            Some((_, next)) => next,
-            None => self.list.search_and_note(hash, &position),
-        };
-        found.filter(|node| node.has_key(position.prefix, key))
+        match self.keys.find(key, hash, at, BEHIND_MAX) {
+            Found::Version(node) => Some(node),
+            Found::Absent => None,
+            // All its versions are newer.
+            _ if at <= self.start => None,
+            Found::FarBehind | Found::Unknown => self.find_in_order(key, hash, at),
+        }
     }
 
+    #[cold]
+    fn find_in_order(&self, key: &[u8], hash: u64, at: Csn) -> Option<NodeRef<'_>> {
+        if self.unlinked() > AT_ONCE_MAX || !self.try_order() {
+            match self.keys.find(key, hash, at, BEHIND_UNLINKED_MAX) {
+                Found::Version(node) => return Some(node),
+                Found::Absent => return None,
+                Found::FarBehind | Found::Unknown => self.order(),
+            }
+        }
+        let position = self.list.position(key, at);
+        self.list.at_or_after(&position).filter(|node| node.has_key(position.prefix, key))
+    }
+
+    /// The versions that are linked: all that a reader sees after [`Memtable::order`].
     pub(super) fn list(&self) -> &SkipList {
         &self.list
     }
 
+    /// About how many keys it has.
+    pub(super) fn key_count(&self) -> u64 {
+        self.keys.keys()
+    }
+
     /// What its keys share, and so probably those of the next memtable.
     pub(super) fn shared_by_keys(&self) -> Shared {
-        self.list.sampled_shared(self.entries())
+        self.linking.sampled_shared(self, &self.list)
     }
 
     /// Its versions, to be merged: only once all its commits are applied (INV-IDX-3). An inline payload longer than
     /// `inline_max` whose LSN is known becomes an encoded [`crate::OutOfLine`].
     pub fn merge_source(&self, inline_max: usize) -> MemtableSource<'_> {
+        self.order();
         MemtableSource::new(self.list.first(), inline_max)
+    }
+}
+
+/// Tells about values that were written into ranges that may be recorded as empty.
+fn tell_written(block: NonNull<BlockHeader>, empty_ranges: &EmptyRanges) {
+    if empty_ranges.asks_for_writes() {
+        // SAFETY: a memtable, which lives for the call, owns the block; it was stamped before.
+        let values = unsafe { block::nodes(block) }.filter(|node| !node.flags().is_tombstone());
+        empty_ranges.written(values.map(NodeRef::key));
     }
 }
 
 impl Drop for Memtable {
     fn drop(&mut self) {
         self.leave();
-        self.memory.memtables().fetch_sub(self.filter.bytes(), Relaxed);
-        self.memory.left_memtables().fetch_sub(self.filter.bytes(), Relaxed);
+        self.memory.memtables().fetch_sub(self.keys.bytes(), Relaxed);
+        self.memory.left_memtables().fetch_sub(self.keys.bytes(), Relaxed);
+        self.memory.unlinked().fetch_sub(self.linking.unlinked(self) as usize, Relaxed);
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
             // SAFETY: the memtable owns one reference to each of its blocks and alone follows `below`; it reads `below`

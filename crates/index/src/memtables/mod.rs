@@ -17,7 +17,8 @@
 //! - **INV-IDX-3** *(immutable means complete)*: no commit above a boundary gets its CSN before `freeze` with that
 //!   boundary has returned, and a memtable is merged only when every commit up to its boundary is applied and none of
 //!   them can be undone. So a merged memtable is complete, and no version arrives in a dropped one.
-//! - **INV-IDX-4** *(nodes stay)*: a node is written before it is linked; afterwards only its links change. Its block
+//! - **INV-IDX-4** *(nodes stay)*: a node is written before it is in the index of the keys, and linked later; from then on only its
+//!   links change. Its block
 //!   lives as long as its memtable and as any version read from it.
 //! - **INV-IDX-5** *(lower links first)*: a node is linked level by level from the bottom, each link by a
 //!   compare-and-exchange that expects the successor stored in the node. So level 0 is always complete and sorted, and
@@ -25,7 +26,8 @@
 //! - **INV-IDX-6** *(range tombstones first)*: a reader looks up the range tombstones before it takes the list of
 //!   memtables, or checks afterwards that none was removed meanwhile; one is removed only when memtables and base hold
 //!   nothing that it hides. So a reader never sees a version that a range tombstone at or below its CSN hides.
-//! - **INV-IDX-7** *(no false negatives)*: a version's filter bits are set before it is linked.
+//! - **INV-IDX-7** *(found before linked)*: a version is in the index of its memtable's keys before a thread may link it, and
+//!   its commit is applied only after both: it is in the index, and among the blocks that are to be linked.
 //! - **INV-IDX-8** *(each reader's newest)*: a range tombstone that covers a key may be dropped in favour of a newer
 //!   one only if [its CSN, the newer one's) contains no snapshot, no CSN of a read that begins later, and no boundary
 //!   of an incomplete checkpoint. Without the last condition a crash could lose the newer one, and what the older one
@@ -33,6 +35,8 @@
 //!   could see when the older one was dropped.
 //! - **INV-IDX-9** *(empty means empty)*: no reader at or above the CSN of a range that is recorded as empty sees a key
 //!   in it; see `empty_ranges.rs`.
+//! - **INV-IDX-17** *(in order before walked)*: versions are linked in order when that is first needed. A walk over a memtable
+//!   begins only when all that were adopted before are linked; a commit that is applied meanwhile has a greater CSN than the walk sees.
 //! - **INV-IDX-10** *(lent entries stay)*: the entries lent to a cursor stay valid until it asks the memtables again;
 //!   see `cursor_slot.rs`.
 
@@ -40,12 +44,12 @@ mod block;
 mod cursor;
 mod cursor_slot;
 mod empty_ranges;
-mod filter;
+mod key_index;
+mod linking;
 mod list;
 mod memtable;
 mod merge_source;
 mod node;
-mod prefetched;
 mod recovered;
 mod sample;
 mod shared;
@@ -68,6 +72,8 @@ pub use recovered::{RecoveredBatch, RecoveredBuilder, RecoveredOp};
 use crate::version::Version;
 use cursor_slot::CursorSlots;
 pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
+use linking::AT_ONCE_MAX;
+pub(crate) use linking::MUCH;
 use list::{CurrentList, MemtableList};
 use shared::Shared;
 
@@ -96,13 +102,13 @@ impl Memtables {
         Memtables::with(0, memory)
     }
 
-    /// Like [`Memtables::new`], with a filter for about `entries` versions from the start.
-    pub fn with_capacity(entries: u64) -> Memtables {
-        Memtables::with(entries, Arc::default())
+    /// Like [`Memtables::new`], with an index for about `keys` keys from the start.
+    pub fn with_capacity(keys: u64) -> Memtables {
+        Memtables::with(keys, Arc::default())
     }
 
-    fn with(entries: u64, memory: Arc<IndexMemory>) -> Memtables {
-        let first = Arc::new(Memtable::new(Csn::ZERO, entries, Shared::default(), &memory));
+    fn with(keys: u64, memory: Arc<IndexMemory>) -> Memtables {
+        let first = Arc::new(Memtable::new(Csn::ZERO, keys, Shared::default(), &memory));
         Memtables {
             list: CurrentList::new(MemtableList::new(vec![first])),
             retired: Mutex::new(Vec::new()),
@@ -112,7 +118,7 @@ impl Memtables {
         }
     }
 
-    /// Makes a commit's versions visible to readers at or above its CSN. Does not fail. Allocates only a larger filter,
+    /// Makes a commit's versions visible to readers at or above its CSN. Does not fail. Allocates only a larger index of the keys,
     /// which it does without if memory is short, and the bounds of empty ranges that it cuts. Several threads may apply
     /// at once, in any order.
     ///
@@ -152,7 +158,7 @@ impl Memtables {
             return false;
         }
         newest.close(boundary);
-        let opened = Memtable::new(boundary, newest.entries(), newest.shared_by_keys(), &self.memory);
+        let opened = Memtable::new(boundary, newest.key_count(), newest.shared_by_keys(), &self.memory);
         let opened = Arc::new(opened);
         let memtables = std::iter::once(opened).chain(list.newest_first().iter().cloned()).collect();
         self.list.replace(MemtableList::new(memtables));
@@ -166,7 +172,7 @@ impl Memtables {
         self.list.with(|list| list.find(key, hash, at).map(|node| node.version()))
     }
 
-    /// The same; whether the filters alone rule out that a memtable has a version of `key`, whatever its CSN; and
+    /// The same; whether the hashes of their keys alone rule out that a memtable has a version of `key`, whatever its CSN; and
     /// [`Memtables::merged`] at the moment of that look-up.
     pub fn look_up(&self, key: &[u8], hash: u64, at: Csn) -> (Option<Version>, bool, Csn) {
         self.list.with(|list| match list.may_contain(hash) {
@@ -175,23 +181,21 @@ impl Memtables {
         })
     }
 
-    /// Whether a memtable may have a version of `key`, as far as the filters know; `false` is certain.
+    /// Whether a memtable may have a version of `key`, as far as their hashes tell; `false` is certain.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.list.with(|list| list.may_contain(hash))
     }
 
     /// Starts loading what [`Memtables::get`] reads for each of these keys, with their hashes; keeps those of which no memtable has a
-    /// version, as far as the filters know.
+    /// version, as far as the hashes tell.
     pub(crate) fn prefetch(&self, keys: &mut PrefetchedKeys<'_>) {
         self.list.with(|list| {
             for memtable in list.newest_first() {
-                keys.iter().for_each(|(_, hash)| memtable.prefetch_filter(*hash));
+                keys.iter().for_each(|(_, hash)| memtable.prefetch_key(*hash));
             }
             for memtable in list.newest_first() {
-                let may_contain = |(_, hash): &&(&[u8], u64)| memtable.may_contain(*hash);
-                memtable.prefetch(keys.iter().filter(may_contain).copied());
-                keys.retain(|(_, hash)| !memtable.may_contain(*hash));
+                keys.retain(|(_, hash)| !memtable.prefetch_version(*hash));
             }
         });
     }
@@ -200,8 +204,7 @@ impl Memtables {
     pub(crate) fn newer_contain(&self, key: &[u8], hash: u64) -> bool {
         self.list.with(|list| {
             let (_, newer) = list.newest_first().split_last().expect("there is always one");
-            let mut newer = newer.iter().filter(|memtable| memtable.may_contain(hash));
-            newer.any(|memtable| memtable.find(key, hash, Csn::MAX).is_some())
+            newer.iter().any(|memtable| memtable.find(key, hash, Csn::MAX).is_some())
         })
     }
 
@@ -217,15 +220,47 @@ impl Memtables {
 
     /// Whether a version in the range is newer than `than`.
     pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> bool {
+        self.order();
         self.any_newer_in_range_and_merged(range, than).0
     }
 
-    /// Whether a version in the range is newer than `than`, and [`Memtables::merged`] at the moment of that look-up.
-    pub fn any_newer_in_range_and_merged(&self, range: KeySpan<&[u8]>, than: Csn) -> (bool, Csn) {
+    /// Whether a version in the range is newer than `than`, among those applied before [`Memtables::order`]; and [`Memtables::merged`] at
+    /// the moment of that look-up.
+    pub(crate) fn any_newer_in_range_and_merged(&self, range: KeySpan<&[u8]>, than: Csn) -> (bool, Csn) {
         self.list.with(|list| {
             let mut recent = list.newest_first().iter().filter(|memtable| than < memtable.boundary());
             (recent.any(|memtable| cursor::any_newer(memtable, range, than)), list.merged())
         })
+    }
+
+    /// Before a walk: links the rest, or waits for a thread that does (INV-IDX-17).
+    #[inline]
+    pub fn order(&self) {
+        if self.unlinked() > 0 {
+            let list = self.list.keep();
+            list.newest_first().iter().for_each(|memtable| memtable.order());
+        }
+    }
+
+    /// The same if many are left. Maintenance calls it from time to time, so that the next walk need not.
+    #[inline]
+    pub fn order_much(&self) {
+        if self.unlinked() >= MUCH {
+            self.order();
+        }
+    }
+
+    /// The same if it is done at once: few versions are left, and no other thread links them. Returns whether it is.
+    pub(crate) fn try_order(&self) -> bool {
+        let unlinked = self.unlinked();
+        unlinked == 0
+            || unlinked <= AT_ONCE_MAX
+                && self.list.with(|list| list.newest_first().iter().all(|memtable| memtable.try_order()))
+    }
+
+    /// How many versions are not linked in order.
+    fn unlinked(&self) -> u64 {
+        self.list.with(|list| list.newest_first().iter().map(|memtable| memtable.unlinked()).sum())
     }
 
     /// The ranges that are recorded as empty.
@@ -242,6 +277,7 @@ impl Memtables {
         }
         // Counted, and not epoch-pinned: the look-up may take a while.
         let list = self.list.keep();
+        list.newest_first().iter().for_each(|memtable| memtable.order());
         let mut recent = list.newest_first().iter().filter(|memtable| at < memtable.boundary());
         let is_written = at < list.merged()
             || recent.any(|memtable| cursor::any_newer_value(memtable, span.borrowed(), at));
@@ -263,7 +299,11 @@ impl Memtables {
 
     /// The table is gone: none of them will be merged.
     pub(crate) fn leave_all(&self) {
-        self.list.with(|list| list.newest_first().iter().for_each(|memtable| memtable.leave()));
+        let list = self.list.keep();
+        for memtable in list.newest_first() {
+            memtable.order();
+            memtable.leave();
+        }
     }
 
     /// Drops the oldest memtable, which was merged into the base (INV-IDX-1, INV-IDX-3).
@@ -305,7 +345,7 @@ impl Memtables {
         MemtableCursor::new(self.slots.take(), at)
     }
 
-    /// Moves a cursor over these memtables, in their current list, to the first key at or after `start`.
+    /// Moves a cursor over these memtables, in their current list, to the first key at or after `start`, after [`Memtables::order`].
     #[inline]
     pub fn seek(&self, cursor: &mut MemtableCursor, start: &[u8]) {
         cursor.seek(&self.list, start);

@@ -22,6 +22,8 @@ pub(super) const HEIGHT_MAX: usize = 16;
 /// first link the key's hash.
 #[repr(C)]
 pub(super) struct Node {
+    /// The version before this one of the same key, for [`super::key_index`].
+    pub older: AtomicPtr<Node>,
     pub csn: u64,
     pub value_lsn: u64,
     pub expires_at_ms: u64,
@@ -74,6 +76,13 @@ pub(super) struct Position<'k> {
     pub csn: Csn,
 }
 
+impl Position<'_> {
+    pub fn cmp(&self, other: &Position<'_>) -> Compare {
+        let by_key = || self.key.cmp(other.key);
+        self.prefix.cmp(&other.prefix).then_with(by_key).then_with(|| other.csn.cmp(&self.csn))
+    }
+}
+
 /// A node that stays in place, initialised, for `'a` (INV-IDX-4).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeRef<'a>(NonNull<Node>, PhantomData<&'a Node>);
@@ -108,6 +117,16 @@ impl<'a> NodeRef<'a> {
 
     pub fn csn(self) -> Csn {
         Csn(self.header().csn)
+    }
+
+    /// The link to the version before it, in the index of the keys.
+    pub fn older_link(self) -> &'a AtomicPtr<Node> {
+        &self.header().older
+    }
+
+    /// The version before it, in the index of the keys.
+    pub fn older(self) -> Option<NodeRef<'a>> {
+        NonNull::new(self.older_link().load(Ordering::Acquire)).map(|node| NodeRef(node, PhantomData))
     }
 
     pub fn height(self) -> usize {

@@ -1,14 +1,12 @@
 //! Bulk apply for recovery: the operations of many commits, whose CSNs and LSNs are known, are sorted once and linked
 //! in order.
 
-use std::cmp::Ordering;
 use std::fmt;
-use std::ptr::NonNull;
 
 use fulgurite_types::{Csn, Lsn, TableId};
 
 use super::block::{Block, BlockBuilder, NodeFields};
-use super::node::{HEIGHT_MAX, Node, NodeRef, key_prefix, node_words};
+use super::node::{HEIGHT_MAX, node_words};
 use crate::version::VersionFlags;
 
 /// The greatest size of a block, unless a single operation needs more. A reader's pin may keep a whole block.
@@ -38,41 +36,26 @@ pub struct RecoveredOp<'a> {
     pub checksum: u32,
 }
 
-#[derive(Clone, Copy)]
-pub(super) struct Entry {
-    prefix: u64,
-    node: NonNull<Node>,
-}
-
-impl Entry {
-    pub fn node(&self) -> NonNull<Node> {
-        self.node
-    }
-}
-
 /// Collects replayed operations of one table, in any order.
 pub struct RecoveredBuilder {
     table: TableId,
     full: Vec<Block>,
     open: BlockBuilder,
     block_words: usize,
-    order: Vec<Entry>,
+    entries: usize,
     csn_min: Csn,
     csn_max: Csn,
 }
 
-// SAFETY: the entries point into the blocks that the builder owns.
-unsafe impl Send for RecoveredBuilder {}
-
 impl RecoveredBuilder {
-    /// An empty builder with room for `ops_expected` operations in its order.
-    pub fn new(table: TableId, ops_expected: usize) -> RecoveredBuilder {
+    /// An empty builder.
+    pub fn new(table: TableId) -> RecoveredBuilder {
         RecoveredBuilder {
             table,
             full: Vec::new(),
             open: BlockBuilder::with_words(table, 0),
             block_words: FIRST_BLOCK_WORDS,
-            order: Vec::with_capacity(ops_expected),
+            entries: 0,
             csn_min: Csn::MAX,
             csn_max: Csn::ZERO,
         }
@@ -88,7 +71,7 @@ impl RecoveredBuilder {
                 self.full.push(full.finish());
             }
         }
-        let node = self.open.push_fields(&NodeFields {
+        self.open.push_fields(&NodeFields {
             key: op.key,
             hash: op.hash,
             csn: op.csn,
@@ -98,69 +81,58 @@ impl RecoveredBuilder {
             value_lsn: op.value_lsn.unwrap_or(Lsn::NULL).0,
             checksum: op.checksum,
         });
-        self.order.push(Entry { prefix: key_prefix(op.key), node });
+        self.entries += 1;
         self.csn_min = self.csn_min.min(op.csn);
         self.csn_max = self.csn_max.max(op.csn);
     }
 
     /// How many operations were added.
     pub fn len(&self) -> usize {
-        self.order.len()
+        self.entries
     }
 
     /// Whether none was added.
     pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.entries == 0
     }
 
     /// About how many bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         let blocks: usize = self.full.iter().map(Block::bytes).sum();
-        blocks + self.open.bytes() + self.order.capacity() * size_of::<Entry>()
+        blocks + self.open.bytes()
     }
 
-    /// Sorts the operations.
+    /// The operations, ready to be applied.
     pub fn finish(mut self) -> RecoveredBatch {
-        self.order.sort_unstable_by(|a, b| {
-            a.prefix.cmp(&b.prefix).then_with(|| {
-                // SAFETY: the nodes are in blocks that `self` owns and that do not move: a new block is started before
-                // one would have to grow.
-                let (a, b): (NodeRef<'_>, NodeRef<'_>) =
-                    unsafe { (NodeRef::new(a.node), NodeRef::new(b.node)) };
-                by_key_then_newest(a, b)
-            })
-        });
         if !self.open.is_empty() {
             self.full.push(self.open.finish());
         }
-        RecoveredBatch { blocks: self.full, order: self.order, csn_min: self.csn_min, csn_max: self.csn_max }
+        RecoveredBatch {
+            blocks: self.full,
+            entries: self.entries,
+            csn_min: self.csn_min,
+            csn_max: self.csn_max,
+        }
     }
 }
 
-fn by_key_then_newest(a: NodeRef<'_>, b: NodeRef<'_>) -> Ordering {
-    a.key().cmp(b.key()).then_with(|| b.csn().cmp(&a.csn()))
-}
-
-/// Replayed operations of one table, sorted and ready to be applied.
+/// Replayed operations of one table, ready to be applied.
 pub struct RecoveredBatch {
     blocks: Vec<Block>,
-    order: Vec<Entry>,
+    entries: usize,
     csn_min: Csn,
     csn_max: Csn,
 }
 
-// SAFETY: the entries point into the blocks that the batch owns.
-unsafe impl Send for RecoveredBatch {}
-
 impl RecoveredBatch {
     /// How many operations it has.
     pub fn len(&self) -> usize {
-        self.order.len()
+        self.entries
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.entries == 0
     }
 
     /// The smallest and the greatest CSN in it; of an empty batch ([`Csn::MAX`], [`Csn::ZERO`]).
@@ -168,8 +140,8 @@ impl RecoveredBatch {
         (self.csn_min, self.csn_max)
     }
 
-    pub(super) fn into_blocks_and_order(self) -> (Vec<Block>, Vec<Entry>) {
-        (self.blocks, self.order)
+    pub(super) fn into_blocks(self) -> Vec<Block> {
+        self.blocks
     }
 }
 

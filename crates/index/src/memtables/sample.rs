@@ -20,6 +20,7 @@ impl Memtables {
         let list = self.list.keep();
         let mut sum = 0.0;
         for memtable in list.newest_first() {
+            memtable.order();
             let entries = memtable.entries();
             // Each level has a quarter of the nodes of the one below.
             let mut level = 0;

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use super::PREFETCHED_MAX;
 use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, Position, node_words};
-use super::prefetched;
 use super::shared::Shared;
 use crate::version::VersionFlags;
 use fulgurite_types::sync::AtomicUsize;
@@ -18,8 +17,8 @@ use fulgurite_types::sync::AtomicUsize;
 /// About so many keys at most tell what all share: they are read under the lock that gives out numbers.
 const SAMPLED_NODES_MAX: u64 = 64;
 
-/// A search from a prefetched predecessor gives up after so many steps.
-const STEPS_MAX: usize = 8;
+/// Fewer tell nothing.
+const SAMPLED_NODES_MIN: usize = 8;
 
 /// Between two nodes of this level are about sixteen.
 const NEAR_LEVEL: usize = 2;
@@ -31,8 +30,6 @@ pub(super) struct SkipList {
     /// How many levels have nodes; may lag, which only costs time.
     height: AtomicUsize,
     shared: Shared,
-    /// No other list has it.
-    number: u64,
 }
 
 /// The position of the last insertion: at each level the nodes around it. The next node of a sorted block is searched
@@ -62,13 +59,7 @@ impl SkipList {
         // SAFETY: the block no longer moves its nodes, and the list owns it for as long as it uses the head.
         let head = unsafe { NodeRef::new(head) };
         head.link(0).store(ptr::null_mut(), Ordering::Relaxed);
-        SkipList {
-            head_block: block,
-            head,
-            height: AtomicUsize::new(1),
-            shared,
-            number: prefetched::new_number(),
-        }
+        SkipList { head_block: block, head, height: AtomicUsize::new(1), shared }
     }
 
     pub fn shared(&self) -> &Shared {
@@ -81,18 +72,17 @@ impl SkipList {
         Position { prefix: self.shared.prefix(key), key, csn }
     }
 
-    /// What the keys share of which it has about `entries` versions; what its own prefixes leave out, if there are too few to tell.
-    pub fn sampled_shared(&self, entries: u64) -> Shared {
+    /// What the keys share of which it has at most about `entries` versions; `None` if there are too few to tell.
+    pub fn sampled_shared(&self, entries: u64) -> Option<Shared> {
         // Each level has a quarter of the nodes of the one below.
         let mut level = 0;
         while entries >> (2 * level) > SAMPLED_NODES_MAX {
             level += 1;
         }
-        let mut keys = self.level(level).map(NodeRef::key);
-        match (keys.next(), keys.last()) {
-            (Some(first), Some(last)) if first != last => Shared::by(first, last),
-            _ => self.shared.clone(),
-        }
+        let mut nodes = self.level(level);
+        let (first, mut last) = (nodes.next()?, None);
+        let count = nodes.inspect(|node| last = Some(*node)).count() + 1;
+        last.filter(|_| count >= SAMPLED_NODES_MIN).map(|last| Shared::by(first.key(), last.key()))
     }
 
     /// How many bytes of memory the head takes.
@@ -143,9 +133,8 @@ impl SkipList {
     }
 
     /// Starts loading what a search for each of these positions reads. The walks take turns: what one waits for is loaded while
-    /// the others compare, where searches one after the other would wait at each step. Calls `ended` with the last node before each
-    /// position, by its index.
-    pub fn prefetch(&self, positions: &[Position<'_>], mut ended: impl FnMut(usize, NodeRef<'_>)) {
+    /// the others compare, where searches one after the other would wait at each step.
+    pub fn prefetch(&self, positions: &[Position<'_>]) {
         let height = self.height.load(Ordering::Relaxed);
         let mut walks: SmallVec<[(NodeRef<'_>, usize, usize); PREFETCHED_MAX]> =
             (0..positions.len()).map(|index| (self.head, height, index)).collect();
@@ -155,56 +144,13 @@ impl SkipList {
                 let level = *levels - 1;
                 match node.next(level) {
                     Some(next) if next.is_before(position) => *node = next,
-                    found if level == 0 => {
-                        found.into_iter().for_each(NodeRef::prefetch_entry);
-                        ended(*index, *node);
-                        return false;
-                    }
+                    _ if level == 0 => return false,
                     _ => *levels = level,
                 }
                 node.prefetch_next(*levels - 1);
                 true
             });
         }
-    }
-
-    /// Notes for the thread that a node of this list precedes a key with this hash.
-    pub fn note_predecessor(&self, hash: u64, before: NodeRef<'_>) {
-        prefetched::note(self.number, hash, before.as_ptr());
-    }
-
-    /// The first node at or after a position of a key with this hash. The thread knows its predecessor from then on.
-    pub fn search_and_note(&self, hash: u64, position: &Position<'_>) -> Option<NodeRef<'_>> {
-        let (before, found) = self.search(position);
-        self.note_predecessor(hash, before);
-        found
-    }
-
-    /// Whether the thread knows a predecessor of a key with this hash.
-    pub fn has_predecessor(&self, hash: u64) -> bool {
-        prefetched::find(self.number, hash).is_some()
-    }
-
-    /// The nodes around a position of a key with this hash, if the thread knows a predecessor that is near.
-    #[inline]
-    pub fn around<'a>(
-        &'a self,
-        hash: u64,
-        position: &Position<'_>,
-    ) -> Option<(NodeRef<'a>, Option<NodeRef<'a>>)> {
-        // SAFETY: it is a node of this list, which keeps its nodes.
-        let mut prev = unsafe { NodeRef::<'a>::new(prefetched::find(self.number, hash)?) };
-        // Another key may have the same hash.
-        if prev != self.head && !prev.is_before(position) {
-            return None;
-        }
-        for _ in 0..STEPS_MAX {
-            match prev.next(0) {
-                Some(next) if next.is_before(position) => prev = next,
-                next => return Some((prev, next)),
-            }
-        }
-        None
     }
 
     fn search(&self, position: &Position<'_>) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
@@ -260,16 +206,6 @@ impl SkipList {
             self.height.fetch_max(height, Ordering::Relaxed);
         }
         true
-    }
-
-    /// Links a node that has one level, between these nodes or after them; the same as [`SkipList::insert`].
-    pub fn insert_between<'a>(
-        &'a self,
-        node: NodeRef<'a>,
-        around: (NodeRef<'a>, Option<NodeRef<'a>>),
-    ) -> bool {
-        debug_assert_eq!(node.height(), 1);
-        self.link(node, &node.position(), 0, around).is_some()
     }
 
     /// Links a node at a level, between two nodes or after them. Returns the one after it; `None` if its key and CSN are there.

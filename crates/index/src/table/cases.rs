@@ -68,7 +68,7 @@ fn recovered_operations_are_found_once_each() {
     let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
     let value = vec![7; 5000];
     for _ in 0..2 {
-        let mut builder = RecoveredBuilder::new(TABLE, 0);
+        let mut builder = RecoveredBuilder::new(TABLE);
         for i in (0..2000u64).rev() {
             let key = (i / 2 * 7919 % 1000).to_be_bytes();
             builder.push(RecoveredOp {

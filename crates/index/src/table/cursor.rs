@@ -22,6 +22,7 @@ const ROWS_PER_LOOK: u32 = 1024;
 pub struct Cursor<S: Base> {
     table: Arc<Table<S>>,
     at: ReadPoint,
+    io: Io,
     /// Sought before `base` (INV-IDX-1). Maintenance may take its list back.
     memtables: MemtableCursor,
     base: S::Cursor,
@@ -62,6 +63,7 @@ impl<S: Base> Cursor<S> {
         Cursor {
             table,
             at,
+            io,
             memtables,
             base,
             ranges,
@@ -258,6 +260,7 @@ impl<S: Base> Cursor<S> {
     /// The list of memtables first, then the base (INV-IDX-1).
     fn seek_both(&mut self, start: &[u8]) -> Result<(), IndexError> {
         self.forward = true;
+        self.table.order_memtables(self.io)?;
         self.table.memtables.seek(&mut self.memtables, start);
         self.base.seek(start)
     }
@@ -265,6 +268,7 @@ impl<S: Base> Cursor<S> {
     /// Like [`Cursor::seek_both`], to the last key before `end`.
     fn seek_both_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
         self.forward = false;
+        self.table.order_memtables(self.io)?;
         self.table.memtables.seek_back(&mut self.memtables, end);
         self.base.seek_back(end)
     }
@@ -380,7 +384,11 @@ impl<S: Base> Cursor<S> {
             Source::Memtables | Source::Both => self.memtables.key(),
         };
         let key = key.expect("the cursor is at an entry");
-        if let Some(range) = self.passed.take(key, self.forward) {
+        // To be certain it would have versions linked.
+        let may_record = self.table.order_memtables(self.io).is_ok();
+        if let Some(range) = self.passed.take(key, self.forward)
+            && may_record
+        {
             self.table.memtables.record_empty(range, self.at.csn);
         }
     }

@@ -250,11 +250,22 @@ impl<S: Base> Table<S> {
     }
 
     fn any_newer_version(&self, range: KeySpan<&[u8]>, than: Csn, io: Io) -> Result<bool, IndexError> {
+        self.order_memtables(io)?;
         let (newer, merged) = self.memtables.any_newer_in_range_and_merged(range, than);
         if newer || than >= merged {
             return Ok(newer);
         }
         self.base.any_newer_in_range(range, than, io)
+    }
+
+    /// Before a walk over the memtables: fails where that would wait for their order, or make much of it, and may not (INV-IDX-17).
+    fn order_memtables(&self, io: Io) -> Result<(), IndexError> {
+        if io != Io::MemoryOnly {
+            self.memtables.order();
+        } else if !self.memtables.try_order() {
+            return Err(IndexError::Unordered);
+        }
+        Ok(())
     }
 
     /// Makes a commit's versions visible to readers at or above its CSN; see [`Memtables::apply`].

@@ -25,7 +25,7 @@ pub struct Recent {
     pub at: Csn,
     /// What was found.
     pub newest: Newest,
-    /// Whether the filters of the memtables were enough: no memtable was searched.
+    /// Whether the hashes of the memtables' keys were enough: no key was compared.
     pub ruled_out: bool,
     /// Versions at or below this CSN are in the base only.
     pub merged: Csn,

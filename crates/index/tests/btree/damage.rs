@@ -103,7 +103,7 @@ fn check(result: Result<usize, IndexError>) -> bool {
             true
         }
         Err(IndexError::Store { .. }) => true,
-        Err(IndexError::WouldBlock) => panic!("reads were allowed"),
+        Err(IndexError::WouldBlock | IndexError::Unordered) => panic!("reads were allowed"),
         Err(error @ IndexError::LeafTooLong { .. }) => panic!("{error}"),
     }
 }
