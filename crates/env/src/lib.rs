@@ -106,6 +106,12 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn monotonic_ns(&self) -> u64;
     /// Blocks the calling thread.
     fn sleep(&self, duration: Duration);
+
+    /// For a thread that is going to wait for events of the operating system, for `duration` at most: how long that is by the system's own
+    /// clock. In simulation the time has passed when this returns, and it is none.
+    fn before_events(&self, duration: Duration) -> Duration {
+        duration
+    }
 }
 
 /// A file system, by path.

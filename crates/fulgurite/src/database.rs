@@ -576,6 +576,26 @@ impl Database {
         self.engine.maintain()
     }
 
+    /// How long a program whose commits must not wait ([`Transaction::try_commit`](crate::Transaction::try_commit)) had better hold
+    /// back its writes, because merging or a checkpoint is behind: until then most are refused with
+    /// [`Missing::Merging`](crate::Missing::Merging), after they were made. Zero while committers are not slowed. A few nanoseconds.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// // An event loop leaves a request that writes where it is, and serves others until then.
+    /// assert!(db.commit_delay().is_zero());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn commit_delay(&self) -> Duration {
+        match self.engine.commit_delay() {
+            Duration::ZERO => Duration::ZERO,
+            delay => self.engine.env.clock().before_events(delay),
+        }
+    }
+
     /// Changes the memory budget of the open database, [`Options::memory_bytes`], for all handles. When this returns, a smaller
     /// one holds for loads and writes from now on; nodes beyond it are evicted within moments. The bounds of a
     /// single memtable, and of the log between checkpoints, stay as they were when the database was opened.

@@ -11,6 +11,7 @@
 
 use fulgurite_log::{CommitLog, LogError};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fulgurite_types::{Csn, limits};
@@ -25,11 +26,15 @@ use crate::error::OrError;
 use crate::latency::Waited;
 use crate::merger::{MEMTABLES_SLOW, freeze_if_grown, freeze_if_still, has_too_many_memtables};
 use crate::progress::Failures;
-use crate::throttle::Pressure;
+use crate::throttle::{Pressure, Throttle};
 use crate::{Error, Result};
 
 /// A shorter wait is left out: the next commit makes up for it.
 const SLEEP_NS_MIN: u64 = 50_000;
+
+/// Where committers are slowed, one that must not wait commits while those before it wait for less than this: those behind it wait
+/// for it.
+const AHEAD_NS_MAX: u64 = 10_000_000;
 
 /// A commit of no more than this waits for a checkpoint once, [`crate::checkpoint::pacing`] says how long at most.
 const SMALL_BYTES: u64 = 64 << 10;
@@ -93,7 +98,7 @@ impl Engine {
         let pressure = self.pacing.pressure(&self.growth);
         let is_slowed = pressure.is_some_and(|(_, pressure)| {
             let now_ns = self.env.clock().monotonic_ns();
-            !self.pacing.throttle.take_within(now_ns, pressure.cost_ns(bytes_of_all), SLEEP_NS_MIN)
+            !self.goes_ahead(&self.pacing.throttle, now_ns, pressure.cost_ns(bytes_of_all))
         });
         is_slowed || self.is_slowed_for_merging(tables, bytes)
     }
@@ -108,8 +113,32 @@ impl Engine {
         slow.any(|table| {
             let now_ns = self.env.clock().monotonic_ns();
             let cost_ns = self.merging_pressure(table, are_many).cost_ns(bytes as u64);
-            !table.throttle.take_within(now_ns, cost_ns, SLEEP_NS_MIN)
+            !self.goes_ahead(&table.throttle, now_ns, cost_ns)
         })
+    }
+
+    /// Whether a commit that must not wait may go ahead of those behind it.
+    fn goes_ahead(&self, throttle: &Throttle, now_ns: u64, cost_ns: u64) -> bool {
+        let goes = throttle.take_ahead(now_ns, cost_ns, AHEAD_NS_MAX);
+        self.pacing.slowed_until_ns.fetch_max(throttle.until_ns(), Relaxed);
+        goes
+    }
+
+    /// How long it takes until a commit that must not wait is not refused because committers are slowed, as far as it is known.
+    pub fn commit_delay(&self) -> Duration {
+        let until_ns = self.pacing.slowed_until_ns.load(Relaxed);
+        if until_ns == 0 {
+            return Duration::ZERO;
+        }
+        let ahead_ns = until_ns.saturating_sub(self.env.clock().monotonic_ns());
+        if ahead_ns == 0 {
+            // Another thread may have set it again.
+            _ = self.pacing.slowed_until_ns.compare_exchange(until_ns, 0, Relaxed, Relaxed);
+        }
+        if ahead_ns < AHEAD_NS_MAX {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(ahead_ns - AHEAD_NS_MAX / 2)
     }
 
     /// How fast commits to a table may be; less if the memtables of all are many.

@@ -42,11 +42,20 @@ impl Throttle {
         Throttle { wait_ns_max: wait_ms_max * 1_000_000, until_ns: AtomicU64::new(0) }
     }
 
-    /// Queues a commit that has to take `cost_ns`, if it has to wait for less than `wait_ns` then. Returns whether it did.
-    pub fn take_within(&self, now_ns: u64, cost_ns: u64, wait_ns: u64) -> bool {
-        let begin_ns = self.until_ns.load(Ordering::Relaxed).max(now_ns);
-        let is_soon = begin_ns.saturating_add(cost_ns) < now_ns.saturating_add(wait_ns);
-        is_soon && self.take(now_ns, cost_ns) < wait_ns
+    /// Queues a commit that has to take `cost_ns` and does not wait: those behind it do. Returns whether it did: it does not where this,
+    /// or the wait of those before it, is `ahead_ns` or more.
+    pub fn take_ahead(&self, now_ns: u64, cost_ns: u64, ahead_ns: u64) -> bool {
+        let is_soon = self.until_ns() < now_ns.saturating_add(ahead_ns);
+        let is_taken = is_soon && cost_ns < ahead_ns;
+        if is_taken {
+            self.take(now_ns, cost_ns);
+        }
+        is_taken
+    }
+
+    /// When the last of the queue has its turn, or had it.
+    pub fn until_ns(&self) -> u64 {
+        self.until_ns.load(Ordering::Relaxed)
     }
 
     /// Queues a commit that has to take `cost_ns`; returns how long it has to wait, in nanoseconds.
@@ -88,13 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_would_wait_too_long_is_not_queued() {
+    fn a_commit_that_does_not_wait_goes_ahead_of_a_short_queue_only() {
         let throttle = Throttle::new(100_000);
-        assert!(throttle.take_within(1000, 30, 50));
-        assert!(!throttle.take_within(1000, 30, 50), "it would wait for 60");
-        assert!(throttle.take_within(1000, 10, 50), "and took nothing");
-        assert_eq!(throttle.take(1000, 0), 40);
-        assert!(!throttle.take_within(1000, u64::MAX, 50));
+        assert!(throttle.take_ahead(1000, 30, 50) && throttle.take_ahead(1000, 30, 50));
+        assert!(!throttle.take_ahead(1000, 0, 50), "those before it wait for 60");
+        assert_eq!(throttle.take(1000, 0), 60, "and it took nothing");
+        assert!(throttle.take_ahead(1011, 1, 50));
+        assert!(!throttle.take_ahead(2000, 50, 50), "others would wait for it");
+        assert_eq!(throttle.until_ns(), 1061);
     }
 
     #[test]

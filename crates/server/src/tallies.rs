@@ -150,6 +150,8 @@ pub(crate) struct Tallies {
     pub inline: CachePadded<AtomicU64>,
     /// By workers.
     pub at_workers: CachePadded<AtomicU64>,
+    /// How often a command that writes was left for later, as commits are slowed.
+    pub left_for_later: AtomicU64,
     /// Replies that ended in the middle, as a piece could not be read: their connections were closed.
     pub cut_replies: AtomicU64,
     /// By the stripe of a thread. Others lock them for `INFO` alone.
@@ -162,6 +164,7 @@ impl Tallies {
         Tallies {
             inline: CachePadded::default(),
             at_workers: CachePadded::default(),
+            left_for_later: AtomicU64::new(0),
             cut_replies: AtomicU64::new(0),
             threads,
         }

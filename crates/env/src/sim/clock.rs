@@ -49,4 +49,9 @@ impl Clock for SimClock {
         self.advance(duration);
         std::thread::yield_now();
     }
+
+    fn before_events(&self, duration: Duration) -> Duration {
+        self.advance(duration);
+        Duration::ZERO
+    }
 }

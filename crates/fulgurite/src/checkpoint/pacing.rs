@@ -127,6 +127,8 @@ pub(crate) struct Pacing {
     bytes_per_second: u64,
     pub garbage: GarbageBound,
     pub throttle: Throttle,
+    /// By the monotonic clock: when the last of the slowed commits that must not wait would have had its turn; 0: it has had it.
+    pub slowed_until_ns: AtomicU64,
 }
 
 /// While it lives, a checkpoint does not pause.
@@ -151,6 +153,7 @@ impl Pacing {
             experience_ns: AtomicU64::new(EXPERIENCE_BYTES * 1_000_000_000 / BYTES_A_SECOND),
             garbage: GarbageBound::new(),
             throttle: Throttle::new(LOG_WAIT_MS_MAX),
+            slowed_until_ns: AtomicU64::new(0),
         }
     }
 

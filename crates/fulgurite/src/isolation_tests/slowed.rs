@@ -7,7 +7,7 @@ use fulgurite_env::sim::CrashKind;
 use fulgurite_env::{Env, RealEnv, SimEnv};
 
 use super::support::*;
-use crate::{Database, Options, Result};
+use crate::{Attempt, Database, Missing, Options, Result};
 
 const SHARE: u64 = 1 << 20;
 
@@ -105,6 +105,37 @@ fn commits_are_slowed_for_the_memory_of_their_replay() {
     // Its regular bytes are a quarter of the share, with a thousandth of its operations.
     engine.growth.count_list(2 << 30, 1_000_000);
     assert_eq!([waits_after(55_000), waits_after(25_000)], [0, 1], "a quarter more than their share");
+    drop(running);
+    drop(no_checkpoint);
+}
+
+/// Where committers are slowed, those that must not wait go ahead by a little, and then are refused until a time that is known.
+#[test]
+fn commits_that_must_not_wait_know_when_to_come_again() {
+    let env = SimEnv::new(1);
+    let db = open(&env, Options { memory_bytes: Some(32 << 20), ..Options::default() });
+    let (table, engine) = (db.table("t").unwrap(), db.engine());
+    let no_checkpoint = engine.checkpointer.lock();
+    let running = engine.pacing.begin();
+    let try_put = || {
+        let mut txn = db.begin();
+        txn.put(&table, "key", [7; 100]).unwrap();
+        match txn.try_commit().unwrap() {
+            Attempt::Committed(_) => true,
+            Attempt::Blocked(_, missing) => {
+                assert_eq!(missing, Missing::Merging);
+                false
+            }
+        }
+    };
+    assert!((0..100).all(|_| try_put()) && engine.commit_delay().is_zero(), "nothing is slowed");
+    engine.growth.count_ops(64_000);
+    let gone_ahead = (0..100_000).take_while(|_| try_put()).count();
+    assert!((1..100_000).contains(&gone_ahead), "{gone_ahead}");
+    let delay = engine.commit_delay();
+    assert!(delay > Duration::ZERO && delay < Duration::from_millis(100), "{delay:?}");
+    // For a program that would wait for it, it passes at once in simulation.
+    assert!(db.commit_delay().is_zero() && engine.commit_delay().is_zero() && try_put());
     drop(running);
     drop(no_checkpoint);
 }

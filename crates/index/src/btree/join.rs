@@ -90,17 +90,16 @@ impl Merger<'_, '_> {
         level: u8,
         retired: &mut Vec<Arc<Slot>>,
     ) {
+        if !children.iter().any(|child| child.may_be_small) {
+            return;
+        }
         let mut joined: Vec<Child> = Vec::with_capacity(children.len());
-        let uppers: Vec<Option<Box<[u8]>>> = children
-            .iter()
-            .skip(1)
-            .map(|child| Some(child.lower.clone()))
-            .chain([upper.map(Box::from)])
-            .collect();
-        for (child, upper) in std::mem::take(children).into_iter().zip(&uppers) {
+        let mut rest = std::mem::take(children).into_iter();
+        while let Some(child) = rest.next() {
+            let upper = rest.as_slice().first().map(|next| &*next.lower).or(upper);
             let last = joined.last().filter(|last| last.may_be_small || child.may_be_small);
             if let Some(last) = last
-                && let Some(mut node) = self.join(last, &child, upper.as_deref(), level, retired)
+                && let Some(mut node) = self.join(last, &child, upper, level, retired)
             {
                 node.may_be_small = self.tree.is_small(&node.slot);
                 retired.push(Arc::clone(&child.slot));

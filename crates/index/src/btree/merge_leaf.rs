@@ -14,6 +14,9 @@ use super::tree::Tree;
 use crate::btree::account::push_key;
 use crate::{MergeSource, MergeVersion, OutOfLine, PruneRules, VersionFlags};
 
+/// Most entries have at least so many bytes.
+const ENTRY_BYTES_LEAST: usize = 64;
+
 /// Rebuilds leaves, one after the other, with the same buffers.
 pub(crate) struct LeafMerger<'a> {
     pruner: Pruner<'a>,
@@ -34,10 +37,14 @@ pub(crate) struct LeafMerger<'a> {
 
 impl<'a> LeafMerger<'a> {
     pub(crate) fn new(tree: &Tree, rules: &'a PruneRules) -> LeafMerger<'a> {
+        let leaf_bytes = tree.options.leaf_bytes;
+        let mut writer = LeafWriter::new(tree.nodes.table, leaf_bytes);
+        // At once, as most leaves need no more.
+        writer.reserve(leaf_bytes / 4 * 5, leaf_bytes / ENTRY_BYTES_LEAST);
         LeafMerger {
             pruner: Pruner::new(rules),
             rules,
-            writer: LeafWriter::new(tree.nodes.table, tree.options.leaf_bytes),
+            writer,
             key: Vec::new(),
             batch: Vec::new(),
             merged: Vec::new(),

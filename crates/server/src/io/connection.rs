@@ -29,6 +29,10 @@ pub(super) const STEPS_A_TURN: usize = 64;
 /// A connection with a command for which a batch had to be given up joins none for so long, in milliseconds.
 const ALONE_MS: u64 = 1_000;
 
+/// A command that was left for later for so long, in milliseconds, is left no more: others may go ahead of it each time, and a worker
+/// waits for its turn.
+const LEFT_MS_MAX: u64 = 500;
+
 /// A command with more arguments may have several keys.
 const ARGUMENTS_OF_ONE_KEY: usize = 4;
 
@@ -42,6 +46,8 @@ pub(super) enum Next {
     Event,
     /// Another turn: it has more to do.
     Turn,
+    /// Another turn once commits are not slowed.
+    Later,
     /// To be closed.
     Close,
 }
@@ -119,6 +125,10 @@ pub(super) struct Connection {
     pub has_turn: bool,
     /// It is among those that have replies which may be sent.
     pub is_in_outbox: bool,
+    /// When the command that comes next was left for later, a monotonic time.
+    left_at_ms: Option<u64>,
+    /// It is among those whose commands run later.
+    pub is_slowed: bool,
     /// It is among those that have a command that is paused.
     pub is_paused: bool,
     /// Since when it has more replies unsent than the soft limit: a monotonic time.
@@ -157,6 +167,8 @@ impl Connection {
             waits_for: None,
             has_turn: false,
             is_in_outbox: false,
+            left_at_ms: None,
+            is_slowed: false,
             is_paused: false,
             over_soft_limit_ms: None,
             long_reply: None,
@@ -296,6 +308,7 @@ impl Connection {
                 Ran::BatchFails => return Turned::FailsBatch,
                 Ran::Panicked => return Turned::Panicked,
                 Ran::Event => return Turned::Ended(self.next()),
+                Ran::Later => return Turned::Ended(Next::Later),
                 Ran::Close => return Turned::Ended(Next::Close),
                 Ran::Nothing if self.holds_too_much(io.shared) => return Turned::Ended(Next::Close),
                 Ran::Nothing => match self.read(io.buffer) {
@@ -424,7 +437,8 @@ impl Connection {
                 let may = *consumed >= self.alone_until && turn.now_ms >= self.alone_until_ms;
                 let begins = may && (has_more || turn.others_follow);
                 let is_accepted = is_member && *consumed < self.accepted_until;
-                let joining = Joining { is_member, is_accepted, may, begins, bytes };
+                let may_be_left = self.left_at_ms.is_none_or(|at_ms| turn.now_ms < at_ms + LEFT_MS_MAX);
+                let joining = Joining { is_member, is_accepted, may, begins, may_be_left, bytes };
                 let start = output.bytes.len();
                 let whole = run_whole(io, session, &mut output.bytes, batch, joining, &Args::of(arguments));
                 return self.ran_whole(io, whole, At { start, bytes, token }, batch, turn);
@@ -446,6 +460,11 @@ impl Connection {
         batch: &mut Option<Batch<'_>>,
         turn: &Turn,
     ) -> Ran {
+        self.left_at_ms = match whole {
+            Whole::Later => self.left_at_ms.or(Some(turn.now_ms)),
+            Whole::BeforeEnd | Whole::AloneAfterEnd | Whole::Fails => self.left_at_ms,
+            _ => None,
+        };
         match whole {
             Whole::InBatch { is_last } => {
                 // The input stays until the batch is committed.
@@ -482,6 +501,7 @@ impl Connection {
                 self.consume(bytes);
                 self.hand_on(io, pool, Work::Command(args), token)
             }
+            Whole::Later => Ran::Later,
             Whole::Paused(args) => {
                 self.consume(bytes);
                 self.paused = Some(args);
@@ -598,6 +618,8 @@ enum Ran {
     Nothing,
     /// None may run now.
     Event,
+    /// None may run before commits are not slowed.
+    Later,
     /// The batch ends: before what comes next, or because it is full.
     BatchEnds,
     /// The batch cannot be committed.

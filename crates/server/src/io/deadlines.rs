@@ -7,6 +7,7 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use rustix::net::sockopt;
 
+use super::connection::Next;
 use super::event_loop::IoThread;
 use super::inbox::Message;
 use crate::clients::Origin;
@@ -37,6 +38,12 @@ const LOOK_MS: u64 = 1_000;
 /// The longest wait for the end of a pause: `CLIENT UNPAUSE` wakes the thread, but another pause may change the end.
 const PAUSE_LOOK: Duration = Duration::from_secs(1);
 
+/// The shortest wait until commits are not slowed, which may be sooner than it was known.
+const SLOWED_LOOK: Duration = Duration::from_millis(1);
+
+/// So many connections have their turn at once then: most of thousands would be left for later again.
+const RESUMED_A_ROUND: usize = 64;
+
 /// How many probes without a reply end a connection.
 const PROBES: u32 = 3;
 
@@ -58,7 +65,8 @@ impl IoThread {
             let remaining = self.shared.pause.remaining(self.shared.monotonic_ms());
             remaining.clamp(Duration::from_millis(1), PAUSE_LOOK)
         });
-        look.into_iter().chain(pause).min()
+        let slowed = (!self.slowed.is_empty()).then(|| self.shared.db.commit_delay().max(SLOWED_LOOK));
+        look.into_iter().chain(pause).chain(slowed).min()
     }
 
     /// Whether connections may be overdue, although nothing happens to them.
@@ -68,6 +76,15 @@ impl IoThread {
 
     /// Does what is due.
     pub(super) fn keep_deadlines(&mut self) {
+        if !self.slowed.is_empty() && self.shared.db.commit_delay().is_zero() {
+            let some = self.slowed.len().min(RESUMED_A_ROUND);
+            for token in self.slowed.drain(..some).collect::<Vec<_>>() {
+                if let Some(connection) = &mut self.connections[token] {
+                    connection.is_slowed = false;
+                    self.file(token, Next::Turn);
+                }
+            }
+        }
         if !self.paused.is_empty() && self.shared.pause.remaining(self.shared.monotonic_ms()).is_zero() {
             for token in std::mem::take(&mut self.paused) {
                 if let Some(connection) = &mut self.connections[token] {

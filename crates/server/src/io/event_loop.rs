@@ -114,6 +114,8 @@ pub(crate) struct IoThread {
     counts: Counts,
     activity: Activity,
     buffer: Box<[u8]>,
+    /// Connections that have another turn once commits are not slowed, the first one first.
+    pub(super) slowed: Vec<usize>,
     /// Connections that have a command which is paused.
     pub(super) paused: Vec<usize>,
     /// A monotonic time, of this round.
@@ -156,6 +158,7 @@ impl IoThread {
             counts,
             activity: Activity::default(),
             buffer: vec![0; READ_BYTES].into(),
+            slowed: Vec::new(),
             paused: Vec::new(),
             now_ms: shared.monotonic_ms(),
             looked_ms: 0,
@@ -370,6 +373,7 @@ impl IoThread {
         _ = self.poll.registry().deregister(&mut connection.stream);
         connection.drop_unread(&mut self.buffer);
         self.turns.retain(|other| *other != token);
+        self.slowed.retain(|other| *other != token);
         self.paused.retain(|other| *other != token);
         self.free.push(token);
         self.shared.clients.remove(connection.client.origin.id);
@@ -506,7 +510,7 @@ impl IoThread {
     }
 
     /// Files a connection where it waits.
-    fn file(&mut self, token: usize, mut next: Next) {
+    pub(super) fn file(&mut self, token: usize, mut next: Next) {
         let Some(connection) = &mut self.connections[token] else { return };
         // What is sent in a moment does not count yet.
         let is_to_be_sent = connection.is_in_outbox;
@@ -530,6 +534,10 @@ impl IoThread {
             connection.waits_for = Some(needs);
             self.waiting.add(needs, token);
         }
+        if next == Next::Later && !connection.is_slowed {
+            connection.is_slowed = true;
+            self.slowed.push(token);
+        }
         if next == Next::Turn && !connection.has_turn {
             connection.has_turn = true;
             self.turns.push(token);
@@ -550,7 +558,9 @@ impl IoThread {
                 continue;
             }
             // A flush that is going on needs no other one: it says when it has ended.
-            if first > self.asked && self.gathering.puts_off(self.waiting.connections(), now_ns) {
+            // Connections that are left for later do not come soon.
+            let may_gather = first > self.asked && self.slowed.is_empty();
+            if may_gather && self.gathering.puts_off(self.waiting.connections(), now_ns) {
                 return;
             }
             match self.flush(first, now_ns) {

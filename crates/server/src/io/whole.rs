@@ -1,5 +1,7 @@
 //! A command that has arrived whole: runs in a batch, by itself, or on a worker.
 
+use std::sync::atomic::Ordering;
+
 use fulgurite_resp::{Event, Limits, Parser};
 use smallvec::SmallVec;
 
@@ -38,6 +40,8 @@ pub(super) struct Joining {
     pub may: bool,
     /// Whether others may follow it in one: if there is none, one begins.
     pub begins: bool,
+    /// Whether it may be left for later.
+    pub may_be_left: bool,
     /// How many bytes it has.
     pub bytes: usize,
 }
@@ -56,6 +60,8 @@ pub(super) enum Whole {
     Alone { outcome: Outcome },
     /// It did not, and a worker has to run it.
     ForWorker { args: OwnedArgs, pool: Pool },
+    /// It did not, and is not consumed: commits are slowed.
+    Later,
     /// It did not: commands are paused.
     Paused(OwnedArgs),
     /// Its connection has to be closed.
@@ -74,8 +80,13 @@ pub(super) fn run_whole<'s>(
     args: &Args<'_>,
 ) -> Whole {
     let command = command::find(&args[0]);
-    let joins = command.filter(|command| joining.may && joins_batch(io.shared, session, command, args));
+    let joins = command.filter(|command| joins_batch(io.shared, session, command, args));
     let mut accepts = joining.is_accepted;
+    if batch.is_none() && joins.is_some() && joining.may_be_left && !io.shared.db.commit_delay().is_zero() {
+        io.shared.commands.left_for_later.fetch_add(1, Ordering::Relaxed);
+        return Whole::Later;
+    }
+    let joins = joins.filter(|_| joining.may);
     if batch.is_none() && joins.is_some() && joining.begins {
         *batch = Batch::begin(io, session);
         accepts = true;

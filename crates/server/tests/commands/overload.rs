@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::*;
+use fulgurite::{Database, Options};
 use fulgurite_server::Server;
 
 /// While a client does something, how long another one's PING takes at most.
@@ -104,6 +105,45 @@ fn long_transactions_are_bounded_and_long_commands_run_elsewhere() {
         rest.split(|end: char| !end.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
     };
     assert_eq!(count("size"), 4, "MSET, WATCH, EXEC and GET");
+}
+
+/// Where checkpoints are behind, commands that write wait in the input of their connections; all of them run, and others do not wait.
+#[test]
+fn writes_that_are_slowed_are_left_for_later() {
+    const COMMANDS: usize = 8_000;
+    let dir = tempfile::tempdir().unwrap();
+    // Its checkpoints are slower than the log grows.
+    let options = Options {
+        checkpoint_log_bytes: 1 << 20,
+        checkpoint_bytes_per_second: Some(2 << 20),
+        ..Options::default()
+    };
+    let db = Database::open(dir.path().join("data"), options).unwrap();
+    let server = Server::start(db, config()).unwrap();
+    let value = vec![b'v'; 200];
+    let writes = |number: usize| {
+        let mut client = Client::connect(&server);
+        for from in (0..COMMANDS).step_by(50) {
+            for n in from..from + 50 {
+                client.send_arguments(&[&b"SET"[..], format!("{number}:{n}").as_bytes(), &value]);
+                client.send_arguments(&[&b"INCR"[..], format!("count:{number}").as_bytes()]);
+            }
+            for n in from..from + 50 {
+                assert_eq!(client.receive_text(), "OK");
+                assert_eq!(client.receive_text(), (n + 1).to_string());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4).map(|number| scope.spawn(move || writes(number))).collect();
+        let mut client = Client::connect(&server);
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            assert_eq!(client.ask("PING"), "PONG");
+        }
+    });
+    let mut client = Client::connect(&server);
+    assert_eq!(client.ask("DBSIZE"), (4 * COMMANDS + 4).to_string());
+    assert!(figure(&mut client, "fulgurite_commands_left_for_later") > 0, "no commit was slowed");
 }
 
 /// A connection with a command of so many bytes that has not ended.
