@@ -590,6 +590,11 @@ impl Database {
     /// # }
     /// ```
     pub fn commit_delay(&self) -> Duration {
+        self.engine.commit_delay()
+    }
+
+    /// The same, for a program that is going to wait for so long, or for events: in simulation the time passes at once, and it is zero.
+    pub fn commit_delay_before_events(&self) -> Duration {
         match self.engine.commit_delay() {
             Duration::ZERO => Duration::ZERO,
             delay => self.engine.env.clock().before_events(delay),

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fulgurite_types::{Csn, limits};
+use smallvec::SmallVec;
 
 use crate::catalog::TableState;
 use crate::checkpoint::CheckpointReport;
@@ -89,6 +90,11 @@ impl Engine {
             || self.has_to_wait_for_excess(bytes)
             || tables.clone().any(|table| self.has_too_many_memtables(table))
         {
+            // Where merging fails a thread that waits says why.
+            if !self.progress.merging.is_failing() {
+                let until_ns = self.env.clock().monotonic_ns() + 2 * AHEAD_NS_MAX;
+                self.pacing.slowed_until_ns.fetch_max(until_ns, Relaxed);
+            }
             return true;
         }
         if !self.options.background || is_in_callback() {
@@ -96,31 +102,32 @@ impl Engine {
         }
         let bytes_of_all = (bytes * tables.clone().count()) as u64;
         let pressure = self.pacing.pressure(&self.growth);
-        let is_slowed = pressure.is_some_and(|(_, pressure)| {
-            let now_ns = self.env.clock().monotonic_ns();
-            !self.goes_ahead(&self.pacing.throttle, now_ns, pressure.cost_ns(bytes_of_all))
-        });
-        is_slowed || self.is_slowed_for_merging(tables, bytes)
-    }
-
-    /// The same for a table that is behind.
-    fn is_slowed_for_merging<'t>(&self, tables: impl Iterator<Item = &'t TableState>, bytes: usize) -> bool {
+        let of_checkpoint =
+            pressure.map(|(_, pressure)| (&self.pacing.throttle, pressure.cost_ns(bytes_of_all)));
         let are_many = self.memtables_are_many();
-        let mut slow = tables.filter(|table| {
+        let of_merging = tables.filter(|table| {
             let count = table.index.memtables().count();
             count > MEMTABLES_SLOW || (are_many && count > 1)
         });
-        slow.any(|table| {
-            let now_ns = self.env.clock().monotonic_ns();
-            let cost_ns = self.merging_pressure(table, are_many).cost_ns(bytes as u64);
-            !self.goes_ahead(&table.throttle, now_ns, cost_ns)
-        })
+        let of_merging = of_merging
+            .map(|table| (&table.throttle, self.merging_pressure(table, are_many).cost_ns(bytes as u64)));
+        let queues: SmallVec<[(&Throttle, u64); 4]> = of_checkpoint.into_iter().chain(of_merging).collect();
+        !self.goes_ahead(&queues)
     }
 
-    /// Whether a commit that must not wait may go ahead of those behind it.
-    fn goes_ahead(&self, throttle: &Throttle, now_ns: u64, cost_ns: u64) -> bool {
-        let goes = throttle.take_ahead(now_ns, cost_ns, AHEAD_NS_MAX);
-        self.pacing.slowed_until_ns.fetch_max(throttle.until_ns(), Relaxed);
+    /// Whether a commit that must not wait may go ahead of those behind it, in each of some queues with what it has to take there.
+    fn goes_ahead(&self, queues: &[(&Throttle, u64)]) -> bool {
+        if queues.is_empty() {
+            return true;
+        }
+        let now_ns = self.env.clock().monotonic_ns();
+        let goes = queues.iter().all(|(queue, cost_ns)| queue.lets_ahead(now_ns, *cost_ns, AHEAD_NS_MAX));
+        for (queue, cost_ns) in queues {
+            if goes {
+                queue.take_ahead(now_ns, *cost_ns);
+            }
+            self.pacing.slowed_until_ns.fetch_max(queue.until_ns(), Relaxed);
+        }
         goes
     }
 
@@ -336,7 +343,11 @@ impl Engine {
                 self.want_checkpoint();
                 return outcome.and_then(|merged| self.check_pause().map(|()| merged));
             }
-            outcome = match (outcome, self.merger.merge_next(&table, &*self.reads, Csn::MAX, pauses)) {
+            let merged = self.merger.merge_next(&table, &*self.reads, Csn::MAX, pauses);
+            if matches!(merged, Ok(true)) {
+                self.pacing.slowed_until_ns.store(0, Relaxed);
+            }
+            outcome = match (outcome, merged) {
                 (Ok(before), Ok(merged)) => Ok(before | merged),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };

@@ -42,15 +42,16 @@ impl Throttle {
         Throttle { wait_ns_max: wait_ms_max * 1_000_000, until_ns: AtomicU64::new(0) }
     }
 
-    /// Queues a commit that has to take `cost_ns` and does not wait: those behind it do. Returns whether it did: it does not where this,
-    /// or the wait of those before it, is `ahead_ns` or more.
-    pub fn take_ahead(&self, now_ns: u64, cost_ns: u64, ahead_ns: u64) -> bool {
-        let is_soon = self.until_ns() < now_ns.saturating_add(ahead_ns);
-        let is_taken = is_soon && cost_ns < ahead_ns;
-        if is_taken {
-            self.take(now_ns, cost_ns);
-        }
-        is_taken
+    /// Whether a commit that has to take `cost_ns` may be queued and not wait, as those before it wait for less than `ahead_ns`. A very long
+    /// one waits itself.
+    pub fn lets_ahead(&self, now_ns: u64, cost_ns: u64, ahead_ns: u64) -> bool {
+        self.until_ns() < now_ns.saturating_add(ahead_ns) && cost_ns < self.wait_ns_max
+    }
+
+    /// Queues a commit that does not wait: those behind it do, for all that it has to take.
+    pub fn take_ahead(&self, now_ns: u64, cost_ns: u64) {
+        let add = |until: u64| Some(until.max(now_ns).saturating_add(cost_ns.min(self.wait_ns_max)));
+        _ = self.until_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     /// When the last of the queue has its turn, or had it.
@@ -98,13 +99,20 @@ mod tests {
 
     #[test]
     fn a_commit_that_does_not_wait_goes_ahead_of_a_short_queue_only() {
-        let throttle = Throttle::new(100_000);
-        assert!(throttle.take_ahead(1000, 30, 50) && throttle.take_ahead(1000, 30, 50));
-        assert!(!throttle.take_ahead(1000, 0, 50), "those before it wait for 60");
+        let throttle = Throttle::new(1);
+        let goes = |now_ns, cost_ns| {
+            let goes = throttle.lets_ahead(now_ns, cost_ns, 50);
+            if goes {
+                throttle.take_ahead(now_ns, cost_ns);
+            }
+            goes
+        };
+        assert!(goes(1000, 30) && goes(1000, 30));
+        assert!(!goes(1000, 0), "those before it wait for 60");
         assert_eq!(throttle.take(1000, 0), 60, "and it took nothing");
-        assert!(throttle.take_ahead(1011, 1, 50));
-        assert!(!throttle.take_ahead(2000, 50, 50), "others would wait for it");
-        assert_eq!(throttle.until_ns(), 1061);
+        assert!(goes(1011, 900_000), "those behind it wait for all of it");
+        assert_eq!(throttle.until_ns(), 901_060);
+        assert!(!goes(1_000_000, 1_000_000), "so long that it waits itself");
     }
 
     #[test]

@@ -240,8 +240,8 @@ impl IndexMemory {
         _ = self.budget.clock.set(Box::new(now_ns));
     }
 
-    /// Chooses by this number where keys are in the indexes of memtables that are allocated from now on, so that no client can
-    /// choose keys that come into one line.
+    /// Chooses by this number where keys are in the indexes of memtables that are allocated from now on: keys whose
+    /// hashes differ come into one line by chance only.
     pub fn set_secret(&self, secret: u64) {
         self.secret.store(secret, Ordering::Relaxed);
     }

@@ -127,7 +127,8 @@ pub(crate) struct Pacing {
     bytes_per_second: u64,
     pub garbage: GarbageBound,
     pub throttle: Throttle,
-    /// By the monotonic clock: when the last of the slowed commits that must not wait would have had its turn; 0: it has had it.
+    /// By the monotonic clock: when a slowed commit that must not wait would have its turn, as far as it is known; 0: at once. A merge and a
+    /// checkpoint that end set it to 0.
     pub slowed_until_ns: AtomicU64,
 }
 
@@ -214,6 +215,7 @@ pub(crate) struct Running<'p>(&'p Pacing);
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.left_ns.store(0, Relaxed);
+        self.0.slowed_until_ns.store(0, Relaxed);
     }
 }
 

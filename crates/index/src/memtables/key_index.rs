@@ -6,8 +6,8 @@
 //! compare-and-exchange, so a reader needs no lock.
 //!
 //! The index starts at the size that its memtable is expected to need. One that has taken its keys continues in a level four times as
-//! large; a key stays in the level that it came into. A secret multiplier chooses the lines, so that no client can choose keys that come
-//! into one.
+//! large; a key stays in the level that it came into. A secret multiplier chooses the lines: keys whose hashes differ come into one by
+//! chance only.
 
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
@@ -247,12 +247,9 @@ impl Level {
 
     /// Counts so many keys as its own, if it has room for them.
     fn reserve(&self, keys: usize) -> bool {
-        let before = self.keys.fetch_add(keys, Ordering::Relaxed);
-        let fits = (before + keys) as u64 <= self.lines as u64 * KEYS_PER_LINE_MAX;
-        if !fits {
-            self.keys.fetch_sub(keys, Ordering::Relaxed);
-        }
-        fits
+        let keys_max = self.lines as u64 * KEYS_PER_LINE_MAX;
+        let add = |before: usize| Some(before + keys).filter(|all| *all as u64 <= keys_max);
+        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
     #[inline]

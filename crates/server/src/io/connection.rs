@@ -33,6 +33,10 @@ const ALONE_MS: u64 = 1_000;
 /// waits for its turn.
 const LEFT_MS_MAX: u64 = 500;
 
+fn may_be_left(left_at_ms: Option<u64>, now_ms: u64) -> bool {
+    left_at_ms.is_none_or(|at_ms| now_ms < at_ms + LEFT_MS_MAX)
+}
+
 /// A command with more arguments may have several keys.
 const ARGUMENTS_OF_ONE_KEY: usize = 4;
 
@@ -219,6 +223,11 @@ impl Connection {
         self.paused.is_some()
     }
 
+    /// Whether its next command may be left for later still.
+    pub fn may_be_left(&self, now_ms: u64) -> bool {
+        may_be_left(self.left_at_ms, now_ms)
+    }
+
     /// Commands are not paused any more: a worker runs the one that was.
     pub fn resume(&mut self, shared: &Shared, thread: usize, token: usize) {
         if let Some(args) = self.paused.take() {
@@ -332,6 +341,7 @@ impl Connection {
         session.own = session.own.max(csn);
         self.output.batch_is_committed(needs, commit);
         self.in_batch = None;
+        self.left_at_ms = None;
         self.drop_consumed();
     }
 
@@ -437,7 +447,8 @@ impl Connection {
                 let may = *consumed >= self.alone_until && turn.now_ms >= self.alone_until_ms;
                 let begins = may && (has_more || turn.others_follow);
                 let is_accepted = is_member && *consumed < self.accepted_until;
-                let may_be_left = self.left_at_ms.is_none_or(|at_ms| turn.now_ms < at_ms + LEFT_MS_MAX);
+                let was_given_up = *consumed < self.alone_until;
+                let may_be_left = !was_given_up && may_be_left(self.left_at_ms, turn.now_ms);
                 let joining = Joining { is_member, is_accepted, may, begins, may_be_left, bytes };
                 let start = output.bytes.len();
                 let whole = run_whole(io, session, &mut output.bytes, batch, joining, &Args::of(arguments));
@@ -462,8 +473,9 @@ impl Connection {
     ) -> Ran {
         self.left_at_ms = match whole {
             Whole::Later => self.left_at_ms.or(Some(turn.now_ms)),
-            Whole::BeforeEnd | Whole::AloneAfterEnd | Whole::Fails => self.left_at_ms,
-            _ => None,
+            Whole::Alone { .. } | Whole::ForWorker { .. } | Whole::Paused(_) | Whole::Close => None,
+            // Until it is committed.
+            _ => self.left_at_ms,
         };
         match whole {
             Whole::InBatch { is_last } => {

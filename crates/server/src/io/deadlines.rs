@@ -41,6 +41,9 @@ const PAUSE_LOOK: Duration = Duration::from_secs(1);
 /// The shortest wait until commits are not slowed, which may be sooner than it was known.
 const SLOWED_LOOK: Duration = Duration::from_millis(1);
 
+/// How often connections are looked at whose commands may not be left for longer.
+const SLOWED_LOOK_ALL_MS: u64 = 50;
+
 /// So many connections have their turn at once then: most of thousands would be left for later again.
 const RESUMED_A_ROUND: usize = 64;
 
@@ -65,7 +68,10 @@ impl IoThread {
             let remaining = self.shared.pause.remaining(self.shared.monotonic_ms());
             remaining.clamp(Duration::from_millis(1), PAUSE_LOOK)
         });
-        let slowed = (!self.slowed.is_empty()).then(|| self.shared.db.commit_delay().max(SLOWED_LOOK));
+        let slowed = (!self.slowed.is_empty()).then(|| {
+            let delay = self.shared.db.commit_delay_before_events();
+            delay.clamp(SLOWED_LOOK, Duration::from_millis(SLOWED_LOOK_ALL_MS))
+        });
         look.into_iter().chain(pause).chain(slowed).min()
     }
 
@@ -76,14 +82,8 @@ impl IoThread {
 
     /// Does what is due.
     pub(super) fn keep_deadlines(&mut self) {
-        if !self.slowed.is_empty() && self.shared.db.commit_delay().is_zero() {
-            let some = self.slowed.len().min(RESUMED_A_ROUND);
-            for token in self.slowed.drain(..some).collect::<Vec<_>>() {
-                if let Some(connection) = &mut self.connections[token] {
-                    connection.is_slowed = false;
-                    self.file(token, Next::Turn);
-                }
-            }
+        if !self.slowed.is_empty() {
+            self.resume_slowed();
         }
         if !self.paused.is_empty() && self.shared.pause.remaining(self.shared.monotonic_ms()).is_zero() {
             for token in std::mem::take(&mut self.paused) {
@@ -100,6 +100,26 @@ impl IoThread {
                     tracing::info!("a connection is closed: it is idle, or does not take its replies");
                     self.close(token);
                 }
+            }
+        }
+    }
+
+    /// Gives connections whose commands were left for later another turn: some, if commits are not slowed, and all that may not be left for
+    /// longer.
+    fn resume_slowed(&mut self) {
+        let mut left = if self.shared.db.commit_delay().is_zero() { RESUMED_A_ROUND } else { 0 };
+        if left == 0 && self.now_ms < self.looked_at_slowed_ms + SLOWED_LOOK_ALL_MS {
+            return;
+        }
+        self.looked_at_slowed_ms = self.now_ms;
+        for token in std::mem::take(&mut self.slowed) {
+            let Some(connection) = &mut self.connections[token] else { continue };
+            if left > 0 || !connection.may_be_left(self.now_ms) {
+                left = left.saturating_sub(1);
+                connection.is_slowed = false;
+                self.file(token, Next::Turn);
+            } else {
+                self.slowed.push(token);
             }
         }
     }
@@ -124,7 +144,7 @@ impl IoThread {
             return true;
         }
         let idle_ms = self.now_ms.saturating_sub(connection.client.active_ms.load(Relaxed));
-        let waits = connection.is_at_worker() || connection.has_paused();
+        let waits = connection.is_at_worker() || connection.has_paused() || connection.is_slowed;
         !waits && settings.idle_max().is_some_and(|max| u128::from(idle_ms) > max.as_millis())
     }
 

@@ -118,6 +118,8 @@ pub(crate) struct IoThread {
     pub(super) slowed: Vec<usize>,
     /// Connections that have a command which is paused.
     pub(super) paused: Vec<usize>,
+    /// When all of those were last looked at.
+    pub(super) looked_at_slowed_ms: u64,
     /// A monotonic time, of this round.
     pub(super) now_ms: u64,
     /// When connections were last looked at that may be idle for too long, or may not take their replies.
@@ -159,6 +161,7 @@ impl IoThread {
             activity: Activity::default(),
             buffer: vec![0; READ_BYTES].into(),
             slowed: Vec::new(),
+            looked_at_slowed_ms: 0,
             paused: Vec::new(),
             now_ms: shared.monotonic_ms(),
             looked_ms: 0,
@@ -559,8 +562,9 @@ impl IoThread {
             }
             // A flush that is going on needs no other one: it says when it has ended.
             // Connections that are left for later do not come soon.
-            let may_gather = first > self.asked && self.slowed.is_empty();
-            if may_gather && self.gathering.puts_off(self.waiting.connections(), now_ns) {
+            if !self.slowed.is_empty() {
+                self.gathering.puts_off_no_more();
+            } else if first > self.asked && self.gathering.puts_off(self.waiting.connections(), now_ns) {
                 return;
             }
             match self.flush(first, now_ns) {

@@ -153,6 +153,11 @@ impl Gathering {
         (self.wait.ends_ns, self.began_ns) = (0, 0);
     }
 
+    /// The flush begins at once.
+    pub fn puts_off_no_more(&mut self) {
+        self.wait.ends_ns = 0;
+    }
+
     pub fn is_putting_off(&self) -> bool {
         self.wait.is_going_on()
     }
