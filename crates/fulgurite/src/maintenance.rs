@@ -35,7 +35,7 @@ const SLEEP_NS_MIN: u64 = 50_000;
 
 /// Where committers are slowed, one that must not wait commits while those before it wait for less than this: those behind it wait
 /// for it.
-const AHEAD_NS_MAX: u64 = 10_000_000;
+const AHEAD_NS_MAX: u64 = 2_000_000;
 
 /// A commit of no more than this waits for a checkpoint once, [`crate::checkpoint::pacing`] says how long at most.
 const SMALL_BYTES: u64 = 64 << 10;
