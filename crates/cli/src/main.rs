@@ -1,5 +1,7 @@
 //! `fulgurite`: loads, reads, writes, exports, inspects and verifies databases from a shell.
 
+#[cfg(feature = "jemalloc")]
+mod allocator;
 mod commands;
 mod events;
 mod failure;
@@ -132,6 +134,9 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "jemalloc")]
+    allocator::begin();
+    #[cfg(not(feature = "jemalloc"))]
     fulgurite::env::limit_arenas();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -37,7 +37,7 @@ pub use aligned::{AlignedBuf, DIRECT_BYTES};
 pub use device::DeviceInfo;
 pub use error::{DiskError, is_disk_full, is_out_of_files, raw_os_error};
 pub use mapped::{LINE_BYTES, MAPPED_BYTES, MappedFile, MemoryMedium, WORD_BYTES};
-pub use real::{Process, RealEnv, limit_arenas, limit_arenas_to};
+pub use real::{Allocator, Process, RealEnv, limit_arenas, limit_arenas_to, use_allocator};
 pub use sim::SimEnv;
 
 /// The memory that a process has.

@@ -20,7 +20,7 @@ EXAMPLES:
   FULGURITE_PASSWORD=secret fulgurite serve --dir data --bind 0.0.0.0:6379
   redis-cli SET greeting hello EX 100";
 
-/// So many arenas serve the allocator: I/O threads, workers and the merger take and free memory all the time.
+/// So many arenas of glibc serve a build without jemalloc: I/O threads, workers and the merger take and free memory all the time.
 const ARENAS: u8 = 4;
 
 /// How often it looks whether a signal has come.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::ProcessMemory;
 
@@ -12,17 +13,45 @@ pub(super) fn memory_bytes() -> Option<u64> {
     groups_bytes(&groups, Path::new("/sys/fs/cgroup")).into_iter().chain(machine).min()
 }
 
-/// Has glibc give back the memory that the program has freed: a thread frees into the arena from which the memory came, and
-/// without this call only the ends of arenas are given back. If the program has another allocator, it does nothing of use, and
-/// no harm.
+/// What a program's own allocator can do for databases ([`use_allocator`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Allocator {
+    /// Gives memory back to the operating system that the program has freed.
+    pub give_back: fn(),
+    /// How many bytes the program has freed that it has not given back ([`ProcessMemory::freed_bytes`]).
+    pub freed_bytes: fn() -> Option<u64>,
+}
+
+static ALLOCATOR: OnceLock<Allocator> = OnceLock::new();
+
+/// Says how the allocator of this program gives memory back. For programs with a `#[global_allocator]`, before they open a database;
+/// without it databases ask the C library, which has none of their memory then. The first call counts.
+///
+/// ```
+/// // That of the C library, for example.
+/// fulgurite_env::use_allocator(fulgurite_env::Allocator { give_back: || (), freed_bytes: || None });
+/// ```
+pub fn use_allocator(allocator: Allocator) {
+    _ = ALLOCATOR.set(allocator);
+}
+
+/// Has the allocator give back the memory that the program has freed. That of glibc gives back the ends of arenas by itself, and nothing
+/// else: a thread frees into the arena from which the memory came.
 pub(super) fn trim(resident: u64) -> bool {
     let is_above = resident_bytes().is_some_and(|own| own > resident);
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    if is_above {
-        // SAFETY: it takes no pointer, and locks what it changes.
-        unsafe { libc::malloc_trim(0) };
+    if !is_above {
+        return false;
     }
-    is_above
+    if let Some(allocator) = ALLOCATOR.get() {
+        (allocator.give_back)();
+        return true;
+    }
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it takes no pointer, and locks what it changes.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    true
 }
 
 /// Has glibc take memory from one arena, instead of eight for each processor: each keeps what threads have freed into it, and what
@@ -46,7 +75,8 @@ pub fn limit_arenas_to(count: u8) {
 
 /// The resident bytes of this process, and what the allocator has of them.
 pub(super) fn process_memory() -> Option<ProcessMemory> {
-    Some(ProcessMemory { resident_bytes: resident_bytes()?, freed_bytes: freed_bytes() })
+    let freed_bytes = ALLOCATOR.get().map_or_else(freed_bytes, |allocator| (allocator.freed_bytes)());
+    Some(ProcessMemory { resident_bytes: resident_bytes()?, freed_bytes })
 }
 
 /// What glibc has of memory that the program has freed, by `mallinfo2`, which is there since glibc 2.33. It locks one arena after the

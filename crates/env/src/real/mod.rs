@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::{Clock, ContextSwitches, Disk, Env, Joiner, ProcessMemory};
 
-pub use self::memory::{limit_arenas, limit_arenas_to};
+pub use self::memory::{Allocator, limit_arenas, limit_arenas_to, use_allocator};
 pub use self::process::Process;
 
 /// The operating system's files, clocks, threads and randomness.
