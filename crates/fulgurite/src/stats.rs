@@ -219,7 +219,8 @@ pub struct MemoryStats {
     /// stacks, and `freed_bytes`.
     pub resident_bytes: u64,
     /// At most so many of these were freed, by the database or the rest of the program, and are kept by the allocator, in holes between
-    /// others; 0 if that is not known (it is with glibc 2.33 and later).
+    /// others; 0 if that is not known (it is with glibc 2.33 and later, and by
+    /// [`use_allocator`](crate::env::use_allocator)).
     pub freed_bytes: u64,
     /// How many values that are not in leaves were read and found in memory, and how many were read from the log, since the
     /// database was opened.
