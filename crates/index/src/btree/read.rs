@@ -1,5 +1,6 @@
 //! Point reads: wait-free while every node on their path is in memory.
 
+use std::ptr;
 use std::sync::Arc;
 
 use crossbeam_epoch::{self as epoch, Guard};
@@ -9,6 +10,7 @@ use smallvec::SmallVec;
 use super::load::Missing;
 use super::node::entry::Entry;
 use super::node::format::Fences;
+use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::path::{Path, Target};
 use super::prefetched;
@@ -100,18 +102,31 @@ impl Tree {
         let guard = epoch::pin();
         let structure = prefetched::structure();
         let mut slots: SmallVec<[&Slot; PREFETCHED_MAX]> = keys.iter().map(|_| &*self.root).collect();
+        // Each pass over the keys loads what the one before it has asked for.
         loop {
-            let mut are_inner = false;
-            for (slot, (key, _)) in slots.iter_mut().zip(keys) {
-                if let Loaded::Inner(inner) = slot.load(&guard) {
-                    let inner = inner.get();
-                    *slot = &inner.children()[inner.child_index(key)];
-                    prefetch(std::ptr::from_ref(*slot));
-                    are_inner = true;
-                }
-            }
-            if !are_inner {
+            let inners: SmallVec<[Option<&Inner>; PREFETCHED_MAX]> = slots
+                .iter()
+                .map(|slot| match slot.load(&guard) {
+                    Loaded::Inner(inner) => Some(inner.get()),
+                    Loaded::Leaf(_) | Loaded::Absent(_) => None,
+                })
+                .collect();
+            if inners.iter().all(Option::is_none) {
                 break;
+            }
+            for (inner, (key, _)) in inners.iter().zip(keys) {
+                inner.iter().for_each(|inner| inner.prefetch_search(key));
+            }
+            let children: SmallVec<[Option<&Arc<Slot>>; PREFETCHED_MAX]> = inners
+                .iter()
+                .zip(keys)
+                .map(|(inner, (key, _))| inner.map(|inner| inner.prefetch_child(key)))
+                .collect();
+            for (slot, child) in slots.iter_mut().zip(children) {
+                if let Some(child) = child {
+                    *slot = child;
+                    prefetch(ptr::from_ref(*slot));
+                }
             }
         }
         let leaves: SmallVec<[Option<Ref<'_, Leaf>>; PREFETCHED_MAX]> = slots
@@ -121,8 +136,10 @@ impl Tree {
                 Loaded::Inner(_) | Loaded::Absent(_) => None,
             })
             .collect();
-        leaves.iter().flatten().for_each(|leaf| prefetch(std::ptr::from_ref(leaf.get())));
-        leaves.iter().flatten().for_each(|leaf| leaf.get().prefetch_search());
+        leaves.iter().flatten().for_each(|leaf| leaf.get().prefetch());
+        for (leaf, (key, _)) in leaves.iter().zip(keys) {
+            leaf.iter().for_each(|leaf| leaf.get().prefetch_search(key));
+        }
         for ((leaf, slot), (key, _)) in leaves.iter().zip(slots).zip(keys) {
             if let Some(leaf) = leaf {
                 prefetched::note(structure, &self.root, key, slot, leaf, leaf.get().prefetch_entry(key));

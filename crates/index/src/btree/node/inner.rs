@@ -1,22 +1,24 @@
 //! Inner nodes: separators, and the children between them. In memory an inner node is the body of a record of version 1, with
-//! [`Slot`]s instead of the children's LSNs; it never changes.
+//! [`Slot`]s instead of the children's LSNs, and heads after what all separators have in common; it never changes.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{self, AtomicBool};
 
 use fulgurite_types::limits::KEY_BYTES_MAX;
 use fulgurite_types::{Csn, DecodeError, Lsn, Reader, TableId, Writer};
 
 use super::compact::WIDENED_BYTES_MAX;
 use super::format::{
-    self, COMPACT_VERSION, Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, expect, fence_prefix,
-    len_u16, len_u32,
+    self, COMPACT_VERSION, Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, common_prefix, expect,
+    fence_prefix, len_u16, len_u32,
 };
 use super::leaf_check::{check_length, shift};
-use super::search::{self, SlotBytes};
+use super::search::{self, Samples, SlotBytes};
 use crate::NodeKind;
 use crate::btree::slot::{Residency, Slot};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory};
+use crate::memtables::prefetch;
 
 /// Bytes of a child's LSN.
 const CHILD_BYTES: usize = 8;
@@ -31,6 +33,9 @@ pub(crate) struct Inner {
     slots_at: usize,
     heap_at: usize,
     prefix_len: usize,
+    /// So many bytes all separators share, as many as the fences or more: the root has no fences.
+    common_len: usize,
+    samples: Samples,
     /// Bytes of the body of the record that it was loaded from; 0 if it was not.
     loaded_len: usize,
     children: Box<[Arc<Slot>]>,
@@ -84,7 +89,7 @@ impl Inner {
         body.put_bytes(upper);
         let mut offset = 0;
         for child in &children[1..] {
-            body.put_bytes(&search::element(search::head(&child.lower, prefix_len), offset));
+            body.put_bytes(&search::element(0, offset));
             offset += len_u32(2 + child.lower.len());
         }
         body.resize(heap_at, 0);
@@ -92,6 +97,7 @@ impl Inner {
             body.put_u16(len_u16(child.lower.len()));
             body.put_bytes(&child.lower);
         }
+        let (common_len, samples) = set_heads(&mut body, slots_at, heap_at, children.len() - 1, prefix_len);
         let children = children.iter().map(|child| Arc::clone(&child.slot)).collect();
         Inner {
             body: body.into_boxed_slice(),
@@ -99,6 +105,8 @@ impl Inner {
             slots_at,
             heap_at,
             prefix_len,
+            common_len,
+            samples,
             loaded_len: 0,
             children,
             charge: None,
@@ -139,12 +147,16 @@ impl Inner {
         for (child, due) in children.iter().zip(dues.as_chunks::<DUE_BYTES>().0) {
             child.set_due(u32::from_le_bytes(*due));
         }
+        let prefix_len = fence_prefix(fences.lower, fences.upper);
+        let (common_len, samples) = set_heads(&mut bytes, slots_at, heap_at, count - 1, prefix_len);
         let inner = Inner {
             body: bytes.into_boxed_slice(),
             level: header.level,
             slots_at,
             heap_at,
-            prefix_len: fence_prefix(fences.lower, fences.upper),
+            prefix_len,
+            common_len,
+            samples,
             loaded_len,
             children,
             charge: None,
@@ -155,12 +167,12 @@ impl Inner {
 
     /// The node leaves its slot, or its slot the tree.
     pub(crate) fn leave(&self) {
-        self.has_left.store(true, Ordering::SeqCst);
+        self.has_left.store(true, atomic::Ordering::SeqCst);
     }
 
     /// Whether the node has left the tree: readers that kept it may still use the children that are in memory.
     pub(crate) fn has_left(&self) -> bool {
-        self.has_left.load(Ordering::SeqCst)
+        self.has_left.load(atomic::Ordering::SeqCst)
     }
 
     /// Charges its bytes to `memory` until it is dropped. Its slots are charged themselves.
@@ -244,16 +256,43 @@ impl Inner {
     /// The index of the child whose range contains `key`.
     #[inline]
     pub(crate) fn child_index(&self, key: &[u8]) -> usize {
-        search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
-            self.separator_at(offset) <= key
-        })
+        self.count_below(key, |separator| separator <= key)
     }
 
     /// The index of the last child that may have keys below `end`; 0 if none may.
     pub(crate) fn child_index_before(&self, end: &[u8]) -> usize {
-        search::count_below(self.slots(), search::head(end, self.prefix_len), |offset| {
-            self.separator_at(offset) < end
-        })
+        self.count_below(end, |separator| separator < end)
+    }
+
+    /// Starts loading what [`Inner::child_index`] reads first, if `key` has what all separators share.
+    #[inline]
+    pub(crate) fn prefetch_search(&self, key: &[u8]) {
+        self.samples.prefetch(self.slots(), search::head(key, self.common_len));
+    }
+
+    /// Starts loading which child has `key`.
+    #[inline]
+    pub(crate) fn prefetch_child(&self, key: &[u8]) -> &Arc<Slot> {
+        let child = &self.children[self.child_index(key)];
+        prefetch(child);
+        child
+    }
+
+    /// How many separators are below `key`, which is between the fences, or the upper one; `is_below` decides for those that
+    /// may be equal.
+    #[inline]
+    fn count_below(&self, key: &[u8], is_below: impl Fn(&[u8]) -> bool) -> usize {
+        let slots = self.slots();
+        if self.common_len > self.prefix_len {
+            let common = &self.separator_at(search::offset_of(&slots[0]))[..self.common_len];
+            match key[..key.len().min(self.common_len)].cmp(common) {
+                Ordering::Less => return 0,
+                Ordering::Equal => {}
+                Ordering::Greater => return slots.len(),
+            }
+        }
+        let head = search::head(key, self.common_len);
+        self.samples.count_below(slots, head, |offset| is_below(self.separator_at(offset)))
     }
 
     /// The fences.
@@ -284,6 +323,30 @@ impl Inner {
         };
         self.children.iter().enumerate().map(child).collect()
     }
+}
+
+/// Sets the heads of a body of version 1 to what follows the bytes that all separators share; returns how many these are, at least
+/// `prefix_len`.
+fn set_heads(
+    body: &mut [u8],
+    slots_at: usize,
+    heap_at: usize,
+    count: usize,
+    prefix_len: usize,
+) -> (usize, Samples) {
+    let (before, heap) = body.split_at_mut(heap_at);
+    let slots = before[slots_at..slots_at + count * SLOT_BYTES].as_chunks_mut::<SLOT_BYTES>().0;
+    let separator = |slot: &SlotBytes| {
+        checked_separator(heap, search::offset_of(slot)).expect("separators were validated")
+    };
+    let common_len = match slots {
+        [first, .., last] => common_prefix(separator(first), separator(last)),
+        _ => prefix_len,
+    };
+    for slot in &mut *slots {
+        *slot = search::element(search::head(separator(slot), common_len), search::offset_of(slot) as u32);
+    }
+    (common_len, Samples::of(slots))
 }
 
 /// Checks a body of version 1 whose slots start at `slots_at`.
@@ -363,4 +426,55 @@ fn widen(
 fn checked_separator(heap: &[u8], offset: usize) -> Option<&[u8]> {
     let len = usize::from(u16::from_le_bytes(*heap.get(offset..)?.first_chunk::<2>()?));
     heap.get(offset + 2..offset + 2 + len)
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(lower: &[u8], upper: Option<&[u8]>, separators: &[Vec<u8>]) -> Inner {
+        let residency = Arc::new(Residency::new(TableId(1), None));
+        let child = |lower: &[u8]| Child {
+            lower: lower.into(),
+            slot: Arc::new(Slot::on_disk(Lsn(8), &residency)),
+            may_be_small: false,
+        };
+        let children: Vec<Child> =
+            std::iter::once(lower).chain(separators.iter().map(Vec::as_slice)).map(child).collect();
+        Inner::build(TableId(1), Fences { lower, upper, level: Some(1) }, 1, &children)
+    }
+
+    proptest! {
+        /// Separators share more bytes than the fences do, or fewer than a head has; keys may have none of these, or end within them.
+        #[test]
+        fn finds_the_child_of_each_key(
+            shared in "[a-c]{0,6}",
+            tails in proptest::collection::btree_set("[a-c]{1,7}", 1..400),
+            probes in proptest::collection::vec("[a-d]{0,14}", 40),
+            has_fences in any::<bool>(),
+        ) {
+            let separators: Vec<Vec<u8>> = tails.iter().map(|tail| format!("{shared}{tail}").into_bytes()).collect();
+            let (lower, upper) = (shared.as_bytes(), [shared.as_bytes(), b"d"].concat());
+            let inner = match has_fences {
+                true => node(lower, Some(&upper), &separators),
+                false => node(b"", None, &separators),
+            };
+            for probe in probes {
+                // A node with fences is searched for keys between them.
+                let probe = if has_fences { format!("{shared}{probe}") } else { probe }.into_bytes();
+                if has_fences && probe > upper {
+                    continue;
+                }
+                inner.prefetch_search(&probe);
+                if probe != upper || !has_fences {
+                    let index = separators.partition_point(|separator| *separator <= probe);
+                    prop_assert_eq!(inner.child_index(&probe), index);
+                }
+                let before = separators.partition_point(|separator| *separator < probe);
+                prop_assert_eq!(inner.child_index_before(&probe), before);
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr;
 use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, Writer};
@@ -9,14 +10,14 @@ use fulgurite_types::{Csn, Lsn, TableId, Writer};
 use super::compact::{self, CsnSpan};
 use super::entry::{Entry, PRUNABLE_FLAGS, SAME_KEY};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, fence_prefix, len_u16, len_u32};
-use super::search::{self, SlotBytes};
+use super::search::{self, Samples, SlotBytes};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory, in_size_class};
 use crate::memtables::prefetch;
 use crate::{NodeKind, VersionFlags, VersionRef};
 
 /// A resident leaf: entries ordered by key, then by CSN, newest first.
 ///
-/// A point read needs the first five fields, and the counts before them: less than a cache line.
+/// A point read needs the first six fields. With the counts before them they are in two cache lines, and all of it is as long as these.
 #[repr(C)]
 pub struct Leaf {
     /// In a buffer of a size class if it was loaded, or nodes are evicted.
@@ -25,6 +26,7 @@ pub struct Leaf {
     slots_at: u32,
     count: u32,
     prefix_len: u32,
+    samples: Samples,
     max_csn: Csn,
     origin: Option<Box<Origin>>,
     charge: Option<Charge>,
@@ -95,12 +97,14 @@ impl Leaf {
         bytes[..HEADER_BYTES].copy_from_slice(&encoded);
         let Header { max_csn, count, .. } = header;
         let may_be_pruned = flags & PRUNABLE_FLAGS != 0;
+        let samples = Samples::of(search::slots(&bytes, slots_at, starts.len()));
         Leaf {
             bytes,
             heap_at: len_u32(heap_at),
             slots_at: len_u32(slots_at),
             count,
             prefix_len: len_u32(prefix_len),
+            samples,
             max_csn,
             may_be_pruned,
             origin: None,
@@ -110,12 +114,14 @@ impl Leaf {
 
     /// The leaf over a validated body ([`super::leaf_check`]) with this header, whose entries have all these flags together.
     pub(super) fn from_valid(bytes: Vec<u8>, header: &Header, slots_at: usize, flags: u8) -> Leaf {
+        let samples = Samples::of(search::slots(&bytes, slots_at, header.count as usize));
         let mut leaf = Leaf {
             bytes,
             heap_at: len_u32(slots_at + header.count as usize * SLOT_BYTES),
             slots_at: len_u32(slots_at),
             count: header.count,
             prefix_len: 0,
+            samples,
             max_csn: header.max_csn,
             may_be_pruned: flags & PRUNABLE_FLAGS != 0,
             origin: None,
@@ -138,13 +144,14 @@ impl Leaf {
         let mut bytes = Vec::with_capacity(self.bytes.capacity());
         bytes.extend_from_slice(&self.bytes);
         bytes[end - payload.len()..end].copy_from_slice(payload);
-        let Leaf { heap_at, slots_at, count, prefix_len, max_csn, may_be_pruned, .. } = *self;
+        let Leaf { heap_at, slots_at, count, prefix_len, samples, max_csn, may_be_pruned, .. } = *self;
         Leaf {
             bytes,
             heap_at,
             slots_at,
             count,
             prefix_len,
+            samples,
             max_csn,
             may_be_pruned,
             origin: None,
@@ -283,15 +290,28 @@ impl Leaf {
             "searched outside the fences"
         );
         let heap = self.heap();
-        search::count_below(self.slots(), search::head(key, self.prefix_len as usize), |offset| {
+        self.samples.count_below(self.slots(), self.head(key), |offset| {
             let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");
             entry.key < key
         })
     }
 
-    /// Starts loading what [`Leaf::lower_bound`] reads first.
-    pub(crate) fn prefetch_search(&self) {
-        search::prefetch(self.slots());
+    #[inline]
+    fn head(&self, key: &[u8]) -> u32 {
+        search::head(key, self.prefix_len as usize)
+    }
+
+    /// Starts loading what other calls read first.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let start = ptr::from_ref(self);
+        prefetch(start);
+        prefetch(start.cast::<u8>().wrapping_add(64));
+    }
+
+    /// Starts loading what [`Leaf::lower_bound`] reads first of the slots.
+    pub(crate) fn prefetch_search(&self, key: &[u8]) {
+        self.samples.prefetch(self.slots(), self.head(key));
     }
 
     /// Starts loading the first entry at or after `key`; returns which one it is.

@@ -5,6 +5,9 @@
 //! ```
 //! Heads compare like the keys that they were cut from, so a search reads keys only where heads are equal.
 
+use std::ops::Range;
+use std::ptr;
+
 use super::format::SLOT_BYTES;
 
 /// An element of a slot array.
@@ -48,43 +51,81 @@ pub(crate) fn slots(bytes: &[u8], from: usize, count: usize) -> &[SlotBytes] {
     bytes[from..from + count * SLOT_BYTES].as_chunks().0
 }
 
-/// Elements in a block of [`count_below`]: one cache line of them.
-const BLOCK: usize = 8;
-/// Blocks whose first heads are compared one after the other; these reads do not wait for each other.
-const BLOCKS_MAX: usize = 64;
+/// Ranges of a slot array between samples.
+const RANGES: usize = 10;
 
-/// How many elements at the front are below the key with this head; `is_below` decides for those with an equal head.
+/// A range of so many elements is searched by halves, which waits for the memory at each step: a shorter one is read at once.
+const SCANNED_MAX: usize = 64;
+
+/// The heads at the beginning of each range of a slot array but the first; [`u32::MAX`] for ranges that there are not.
 ///
-/// In a slot array that is not in the cache a binary search has one miss a step, and each miss waits for the one
-/// before. So this reads the first heads of all blocks at once, then one block.
+/// They are beside what a node is found by, so the search of a slot array that is not in the processor's caches reads the one or two
+/// cache lines of one range, and all at once. Without them it read every line's first head: of many keys that are looked up together,
+/// these were more than the processor loads at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Samples([u32; RANGES - 1]);
+
+/// Elements of a range, but for the last ones.
 #[inline]
-pub(crate) fn count_below(slots: &[SlotBytes], head: u32, is_below: impl Fn(usize) -> bool) -> usize {
-    let mut from = 0;
-    let mut rest = slots;
-    if slots.len() > BLOCK * BLOCKS_MAX {
-        from = slots.partition_point(|slot| head_of(slot) < head).saturating_sub(1);
-        rest = &slots[from..(from + BLOCK).min(slots.len())];
+fn range_len(slots: usize) -> usize {
+    slots.div_ceil(RANGES)
+}
+
+impl Samples {
+    pub(crate) fn of(slots: &[SlotBytes]) -> Samples {
+        let len = range_len(slots.len());
+        Samples(std::array::from_fn(|index| slots.get((index + 1) * len).map_or(u32::MAX, head_of)))
     }
-    let blocks = rest.iter().step_by(BLOCK).map(|slot| usize::from(head_of(slot) < head)).sum::<usize>();
-    from += blocks.saturating_sub(1) * BLOCK;
-    let block = &slots[from..(from + BLOCK).min(slots.len())];
-    from += block.iter().map(|slot| usize::from(head_of(slot) < head)).sum::<usize>();
-    match slots.get(from) {
-        Some(slot) if head_of(slot) == head && is_below(offset_of(slot)) => {
-            let is_below = |slot: &SlotBytes| head_of(slot) == head && is_below(offset_of(slot));
-            from + 1 + slots[from + 1..].partition_point(is_below)
+
+    /// The range in which the first element is that is not below `head`, or after which it is.
+    #[inline]
+    fn range(&self, slots: usize, head: u32) -> Range<usize> {
+        let passed = self.0.iter().map(|sample| usize::from(*sample < head)).sum::<usize>();
+        let from = passed * range_len(slots);
+        from..(from + range_len(slots)).min(slots)
+    }
+
+    /// How many elements at the front are below the key with this head; `is_below` decides for those with an equal head.
+    #[inline]
+    pub(crate) fn count_below(
+        &self,
+        slots: &[SlotBytes],
+        head: u32,
+        is_below: impl Fn(usize) -> bool,
+    ) -> usize {
+        let range = self.range(slots.len(), head);
+        let within = &slots[range.clone()];
+        let below = if within.len() > SCANNED_MAX {
+            within.partition_point(|slot| head_of(slot) < head)
+        } else {
+            within.iter().map(|slot| usize::from(head_of(slot) < head)).sum::<usize>()
+        };
+        let from = range.start + below;
+        match slots.get(from) {
+            Some(slot) if head_of(slot) == head && is_below(offset_of(slot)) => {
+                let is_below = |slot: &SlotBytes| head_of(slot) == head && is_below(offset_of(slot));
+                from + 1 + slots[from + 1..].partition_point(is_below)
+            }
+            _ => from,
         }
-        _ => from,
+    }
+
+    /// Starts loading what [`Samples::count_below`] reads, if the range is not long.
+    #[inline]
+    pub(crate) fn prefetch(&self, slots: &[SlotBytes], head: u32) {
+        let range = &slots[self.range(slots.len(), head)];
+        for line in range.chunks(LINE).take(SCANNED_MAX / LINE) {
+            crate::memtables::prefetch(line.as_ptr());
+        }
+        // The element that is compared, and the last one of a range that begins within a line.
+        if let Some(last) = range.last() {
+            crate::memtables::prefetch(ptr::from_ref(last).wrapping_add(1));
+        }
     }
 }
 
-/// Starts loading what [`count_below`] reads first, if the slot array is not long.
-#[inline]
-pub(crate) fn prefetch(slots: &[SlotBytes]) {
-    for block in slots.chunks(BLOCK).take(BLOCKS_MAX) {
-        crate::memtables::prefetch(block.as_ptr());
-    }
-}
+/// Elements in a cache line.
+const LINE: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -104,7 +145,9 @@ mod tests {
             let slots: Vec<SlotBytes> =
                 keys.iter().enumerate().map(|(index, key)| element(head(*key), index as u32)).collect();
             for probe in probes {
-                let below = count_below(&slots, head(probe), |index| keys[index] < probe);
+                let samples = Samples::of(&slots);
+                samples.prefetch(&slots, head(probe));
+                let below = samples.count_below(&slots, head(probe), |index| keys[index] < probe);
                 prop_assert_eq!(below, keys.partition_point(|key| *key < probe));
             }
         }
