@@ -107,7 +107,10 @@ impl Tree {
             let inners: SmallVec<[Option<&Inner>; PREFETCHED_MAX]> = slots
                 .iter()
                 .map(|slot| match slot.load(&guard) {
-                    Loaded::Inner(inner) => Some(inner.get()),
+                    Loaded::Inner(inner) => {
+                        inner.get().prefetch();
+                        Some(inner.get())
+                    }
                     Loaded::Leaf(_) | Loaded::Absent(_) => None,
                 })
                 .collect();
@@ -140,9 +143,12 @@ impl Tree {
         for (leaf, (key, _)) in leaves.iter().zip(keys) {
             leaf.iter().for_each(|leaf| leaf.get().prefetch_search(key));
         }
+        for (leaf, (key, _)) in leaves.iter().zip(keys) {
+            leaf.iter().for_each(|leaf| leaf.get().prefetch_entry(key));
+        }
         for ((leaf, slot), (key, _)) in leaves.iter().zip(slots).zip(keys) {
             if let Some(leaf) = leaf {
-                prefetched::note(structure, &self.root, key, slot, leaf, leaf.get().prefetch_entry(key));
+                prefetched::note(structure, &self.root, key, slot, leaf, leaf.get().lower_bound(key));
             }
         }
     }

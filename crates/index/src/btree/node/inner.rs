@@ -2,6 +2,7 @@
 //! [`Slot`]s instead of the children's LSNs, and heads after what all separators have in common; it never changes.
 
 use std::cmp::Ordering;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicBool};
 
@@ -14,7 +15,7 @@ use super::format::{
     fence_prefix, len_u16, len_u32,
 };
 use super::leaf_check::{check_length, shift};
-use super::search::{self, Samples, SlotBytes};
+use super::search::{self, LINE_BYTES, Samples, SlotBytes};
 use crate::NodeKind;
 use crate::btree::slot::{Residency, Slot};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory};
@@ -26,22 +27,25 @@ const CHILD_BYTES: usize = 8;
 /// Bytes of the time when a purge of a child is due.
 const DUE_BYTES: usize = 4;
 
-/// A resident inner node.
+/// A resident inner node. A search needs the fields up to the samples.
+#[repr(C)]
 pub(crate) struct Inner {
     body: Box<[u8]>,
-    level: u8,
-    slots_at: usize,
-    heap_at: usize,
-    prefix_len: usize,
+    children: Box<[Arc<Slot>]>,
+    slots_at: u32,
+    heap_at: u32,
+    prefix_len: u32,
     /// So many bytes all separators share, as many as the fences or more: the root has no fences.
-    common_len: usize,
+    common_len: u32,
     samples: Samples,
+    level: u8,
+    has_left: AtomicBool,
     /// Bytes of the body of the record that it was loaded from; 0 if it was not.
     loaded_len: usize,
-    children: Box<[Arc<Slot>]>,
     charge: Option<Charge>,
-    has_left: AtomicBool,
 }
+
+const _: () = assert!(size_of::<Inner>() + COUNTS_BYTES == 2 * LINE_BYTES);
 
 /// A child on its way into an inner node.
 #[derive(Clone)]
@@ -102,9 +106,9 @@ impl Inner {
         Inner {
             body: body.into_boxed_slice(),
             level,
-            slots_at,
-            heap_at,
-            prefix_len,
+            slots_at: len_u32(slots_at),
+            heap_at: len_u32(heap_at),
+            prefix_len: len_u32(prefix_len),
             common_len,
             samples,
             loaded_len: 0,
@@ -152,9 +156,9 @@ impl Inner {
         let inner = Inner {
             body: bytes.into_boxed_slice(),
             level: header.level,
-            slots_at,
-            heap_at,
-            prefix_len,
+            slots_at: len_u32(slots_at),
+            heap_at: len_u32(heap_at),
+            prefix_len: len_u32(prefix_len),
             common_len,
             samples,
             loaded_len,
@@ -201,16 +205,16 @@ impl Inner {
         let header = Header { version: COMPACT_VERSION, has_dues, extra: entries, ..header };
         let mut body = Vec::with_capacity(self.body.len() + dues.len() * DUE_BYTES);
         header.encode(&mut body);
-        body.put_bytes(&self.body[HEADER_BYTES..self.slots_at]);
+        body.put_bytes(&self.body[HEADER_BYTES..self.slots_at as usize]);
         let separators = self.slots().iter().map(|slot| self.separator_at(search::offset_of(slot)));
         for (lsn, separator) in lsns.zip(std::iter::once(None).chain(separators.map(Some))) {
             assert!(!lsn.is_null(), "children are written before their parents");
             if let Some(separator) = separator {
-                body.put_prefixed(&separator[self.prefix_len..]);
+                body.put_prefixed(&separator[self.prefix_len as usize..]);
             }
             body.put_u64(lsn.0);
         }
-        let heap_len = body.len() - self.slots_at;
+        let heap_len = body.len() - self.slots_at as usize;
         format::set_lengths(&mut body, self.children.len(), heap_len);
         if has_dues {
             assert_eq!(dues.len(), self.children.len(), "each child has a due time, or none");
@@ -245,12 +249,12 @@ impl Inner {
 
     #[inline]
     fn slots(&self) -> &[SlotBytes] {
-        search::slots(&self.body, self.slots_at, self.children.len() - 1)
+        search::slots(&self.body, self.slots_at as usize, self.children.len() - 1)
     }
 
     #[inline]
     fn separator_at(&self, offset: usize) -> &[u8] {
-        checked_separator(&self.body[self.heap_at..], offset).expect("separators were validated")
+        checked_separator(&self.body[self.heap_at as usize..], offset).expect("separators were validated")
     }
 
     /// The index of the child whose range contains `key`.
@@ -264,10 +268,21 @@ impl Inner {
         self.count_below(end, |separator| separator < end)
     }
 
-    /// Starts loading what [`Inner::child_index`] reads first, if `key` has what all separators share.
+    /// Starts loading what other calls read first.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let start = ptr::from_ref(self).cast::<u8>();
+        prefetch(start);
+        prefetch(start.wrapping_add(LINE_BYTES));
+    }
+
+    /// Starts loading what [`Inner::child_index`] reads first of the slots, if `key` has what all separators share.
     #[inline]
     pub(crate) fn prefetch_search(&self, key: &[u8]) {
-        self.samples.prefetch(self.slots(), search::head(key, self.common_len));
+        self.samples.prefetch(self.slots(), self.head(key));
+        if self.common_len > self.prefix_len {
+            prefetch(self.body.as_ptr().wrapping_add(self.heap_at as usize));
+        }
     }
 
     /// Starts loading which child has `key`.
@@ -284,15 +299,21 @@ impl Inner {
     fn count_below(&self, key: &[u8], is_below: impl Fn(&[u8]) -> bool) -> usize {
         let slots = self.slots();
         if self.common_len > self.prefix_len {
-            let common = &self.separator_at(search::offset_of(&slots[0]))[..self.common_len];
-            match key[..key.len().min(self.common_len)].cmp(common) {
+            let common_len = self.common_len as usize;
+            // The first separator is at the beginning of the heap.
+            let common = &self.separator_at(0)[..common_len];
+            match key[..key.len().min(common_len)].cmp(common) {
                 Ordering::Less => return 0,
                 Ordering::Equal => {}
                 Ordering::Greater => return slots.len(),
             }
         }
-        let head = search::head(key, self.common_len);
-        self.samples.count_below(slots, head, |offset| is_below(self.separator_at(offset)))
+        self.samples.count_below(slots, self.head(key), |offset| is_below(self.separator_at(offset)))
+    }
+
+    #[inline]
+    fn head(&self, key: &[u8]) -> u32 {
+        search::head(key, self.common_len as usize)
     }
 
     /// The fences.
@@ -333,7 +354,7 @@ fn set_heads(
     heap_at: usize,
     count: usize,
     prefix_len: usize,
-) -> (usize, Samples) {
+) -> (u32, Samples) {
     let (before, heap) = body.split_at_mut(heap_at);
     let slots = before[slots_at..slots_at + count * SLOT_BYTES].as_chunks_mut::<SLOT_BYTES>().0;
     let separator = |slot: &SlotBytes| {
@@ -346,7 +367,7 @@ fn set_heads(
     for slot in &mut *slots {
         *slot = search::element(search::head(separator(slot), common_len), search::offset_of(slot) as u32);
     }
-    (common_len, Samples::of(slots))
+    (len_u32(common_len), Samples::of(slots))
 }
 
 /// Checks a body of version 1 whose slots start at `slots_at`.
@@ -373,7 +394,7 @@ fn check(bytes: &[u8], header: &Header, slots_at: usize, fences: &Fences<'_>) ->
     Ok(())
 }
 
-/// The body of version 1, checked, of the node with a body of version 2 whose heap starts at `compact_at`.
+/// The body of version 1, checked and without heads, of the node with a body of version 2 whose heap starts at `compact_at`.
 fn widen(
     body: &[u8],
     header: &Header,
@@ -404,7 +425,7 @@ fn widen(
             let tail = reader.prefixed(KEY_BYTES_MAX - prefix_len, "separator").map_err(shifted)?;
             let is_between = tail > last && upper.is_none_or(|upper| tail < upper);
             expect(is_between && wide.len() <= WIDENED_BYTES_MAX, "order of separators", separator_at)?;
-            let element = search::element(search::head(tail, 0), len_u32(wide.len() - heap_at));
+            let element = search::element(0, len_u32(wide.len() - heap_at));
             wide[compact_at + (index - 1) * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&element);
             wide.put_u16(len_u16(prefix_len + tail.len()));
             wide.put_bytes(prefix);
@@ -446,34 +467,43 @@ mod tests {
         Inner::build(TableId(1), Fences { lower, upper, level: Some(1) }, 1, &children)
     }
 
+    /// A text of a few bytes, the least and the greatest among them.
+    fn text(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![Just(0), Just(b'a'), Just(b'b'), Just(255)];
+        proptest::collection::vec(byte, len)
+    }
+
     proptest! {
         /// Separators share more bytes than the fences do, or fewer than a head has; keys may have none of these, or end within them.
         #[test]
         fn finds_the_child_of_each_key(
-            shared in "[a-c]{0,6}",
-            tails in proptest::collection::btree_set("[a-c]{1,7}", 1..400),
-            probes in proptest::collection::vec("[a-d]{0,14}", 40),
+            fenced in text(0..7),
+            shared in text(0..7),
+            tails in prop_oneof![
+                proptest::collection::btree_set(text(1..8), 1..4),
+                proptest::collection::btree_set(text(4..8), 700..1200),
+            ],
+            probes in proptest::collection::vec(text(0..15), 40),
             has_fences in any::<bool>(),
         ) {
-            let separators: Vec<Vec<u8>> = tails.iter().map(|tail| format!("{shared}{tail}").into_bytes()).collect();
-            let (lower, upper) = (shared.as_bytes(), [shared.as_bytes(), b"d"].concat());
+            let separators: Vec<Vec<u8>> = tails.iter().map(|tail| [&fenced[..], &shared, tail].concat()).collect();
+            let upper = [&fenced[..], &[255; 24]].concat();
             let inner = match has_fences {
-                true => node(lower, Some(&upper), &separators),
+                true => node(&fenced, Some(&upper), &separators),
                 false => node(b"", None, &separators),
             };
-            for probe in probes {
-                // A node with fences is searched for keys between them.
-                let probe = if has_fences { format!("{shared}{probe}") } else { probe }.into_bytes();
-                if has_fences && probe > upper {
-                    continue;
-                }
-                inner.prefetch_search(&probe);
-                if probe != upper || !has_fences {
-                    let index = separators.partition_point(|separator| *separator <= probe);
-                    prop_assert_eq!(inner.child_index(&probe), index);
-                }
-                let before = separators.partition_point(|separator| *separator < probe);
-                prop_assert_eq!(inner.child_index_before(&probe), before);
+            let after = |before: &[u8]| probes.iter().map(|probe| [before, probe].concat()).collect::<Vec<_>>();
+            // A node with fences is searched for keys between them, and for the upper one.
+            let mut keys = [after(&fenced), after(&[&fenced[..], &shared].concat()), separators.clone(), vec![upper]].concat();
+            if !has_fences {
+                keys.extend(after(b""));
+            }
+            for key in keys {
+                inner.prefetch_search(&key);
+                let index = separators.partition_point(|separator| *separator <= key);
+                prop_assert_eq!(inner.child_index(&key), index);
+                let before = separators.partition_point(|separator| *separator < key);
+                prop_assert_eq!(inner.child_index_before(&key), before);
             }
         }
     }

@@ -10,14 +10,14 @@ use fulgurite_types::{Csn, Lsn, TableId, Writer};
 use super::compact::{self, CsnSpan};
 use super::entry::{Entry, PRUNABLE_FLAGS, SAME_KEY};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, fence_prefix, len_u16, len_u32};
-use super::search::{self, Samples, SlotBytes};
+use super::search::{self, LINE_BYTES, Samples, SlotBytes};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory, in_size_class};
 use crate::memtables::prefetch;
 use crate::{NodeKind, VersionFlags, VersionRef};
 
 /// A resident leaf: entries ordered by key, then by CSN, newest first.
 ///
-/// A point read needs the first six fields. With the counts before them they are in two cache lines, and all of it is as long as these.
+/// A point read needs the first six fields. With the counts before them all of it is two cache lines.
 #[repr(C)]
 pub struct Leaf {
     /// In a buffer of a size class if it was loaded, or nodes are evicted.
@@ -27,11 +27,13 @@ pub struct Leaf {
     count: u32,
     prefix_len: u32,
     samples: Samples,
+    may_be_pruned: bool,
     max_csn: Csn,
     origin: Option<Box<Origin>>,
     charge: Option<Charge>,
-    may_be_pruned: bool,
 }
+
+const _: () = assert!(size_of::<Leaf>() + COUNTS_BYTES == 2 * LINE_BYTES);
 
 /// The records that a leaf was loaded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -304,9 +306,9 @@ impl Leaf {
     /// Starts loading what other calls read first.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        let start = ptr::from_ref(self);
+        let start = ptr::from_ref(self).cast::<u8>();
         prefetch(start);
-        prefetch(start.cast::<u8>().wrapping_add(64));
+        prefetch(start.wrapping_add(LINE_BYTES));
     }
 
     /// Starts loading what [`Leaf::lower_bound`] reads first of the slots.
@@ -314,13 +316,12 @@ impl Leaf {
         self.samples.prefetch(self.slots(), self.head(key));
     }
 
-    /// Starts loading the first entry at or after `key`; returns which one it is.
-    pub(crate) fn prefetch_entry(&self, key: &[u8]) -> usize {
-        let index = self.lower_bound(key);
+    /// Starts loading the entry that [`Leaf::lower_bound`] reads, or the one that it finds.
+    pub(crate) fn prefetch_entry(&self, key: &[u8]) {
+        let index = self.samples.count_below(self.slots(), self.head(key), |_| false);
         let entry = self.heap().as_ptr().wrapping_add(self.start(index));
         prefetch(entry);
-        prefetch(entry.wrapping_add(64));
-        index
+        prefetch(entry.wrapping_add(LINE_BYTES));
     }
 
     /// The entries of `key`.
