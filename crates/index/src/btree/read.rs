@@ -16,7 +16,7 @@ use super::path::{Path, Target};
 use super::prefetched;
 use super::slot::{Loaded, Node, Ref, Slot};
 use super::tree::Tree;
-use crate::memtables::{PREFETCHED_MAX, prefetch};
+use crate::memtables::{PREFETCHED_MAX, prefetch, prefetch_two_lines};
 use crate::{IndexError, Io, LoadFor, OutOfLine, Owner, Pinned, Version};
 
 /// The version of an entry, which pins the entry's leaf.
@@ -108,7 +108,7 @@ impl Tree {
                 .iter()
                 .map(|slot| match slot.load(&guard) {
                     Loaded::Inner(inner) => {
-                        inner.get().prefetch();
+                        prefetch_two_lines(inner.get());
                         Some(inner.get())
                     }
                     Loaded::Leaf(_) | Loaded::Absent(_) => None,
@@ -139,7 +139,7 @@ impl Tree {
                 Loaded::Inner(_) | Loaded::Absent(_) => None,
             })
             .collect();
-        leaves.iter().flatten().for_each(|leaf| leaf.get().prefetch());
+        leaves.iter().flatten().for_each(|leaf| prefetch_two_lines(leaf.get()));
         for (leaf, (key, _)) in leaves.iter().zip(keys) {
             leaf.iter().for_each(|leaf| leaf.get().prefetch_search(key));
         }

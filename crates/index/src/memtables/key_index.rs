@@ -15,13 +15,12 @@ use std::sync::atomic::AtomicUsize;
 
 use fulgurite_types::Csn;
 
-use super::PREFETCHED_MAX;
 use super::node::{Node, NodeRef};
+use super::{LINE_BYTES, PREFETCHED_MAX};
 use fulgurite_types::sync::{AtomicBool, AtomicPtr, Ordering};
 use smallvec::SmallVec;
 
 const LINE_SLOTS: usize = 8;
-const LINE_BYTES: usize = 64;
 /// Keys are expected to take half of the slots, ...
 const KEYS_PER_LINE: u64 = 4;
 /// ... and a level takes so many of them.

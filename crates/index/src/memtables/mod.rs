@@ -56,6 +56,7 @@ mod shared;
 mod skip_list;
 
 use std::fmt;
+use std::ptr;
 use std::sync::Arc;
 
 use crossbeam_epoch as epoch;
@@ -416,6 +417,17 @@ pub(crate) const PREFETCHED_MAX: usize = 16;
 
 /// Keys with their hashes.
 pub(crate) type PrefetchedKeys<'k> = SmallVec<[(&'k [u8], u64); PREFETCHED_MAX]>;
+
+/// A cache line.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// Starts loading the two cache lines of a node.
+#[inline]
+pub(crate) fn prefetch_two_lines<T>(node: &T) {
+    let start = ptr::from_ref(node).cast::<u8>();
+    prefetch(start);
+    prefetch(start.wrapping_add(LINE_BYTES));
+}
 
 /// Starts loading the memory at `address` into the cache; has no other effect.
 #[inline]

@@ -2,7 +2,6 @@
 //! [`Slot`]s instead of the children's LSNs, and heads after what all separators have in common; it never changes.
 
 use std::cmp::Ordering;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicBool};
 
@@ -15,11 +14,11 @@ use super::format::{
     fence_prefix, len_u16, len_u32,
 };
 use super::leaf_check::{check_length, shift};
-use super::search::{self, LINE_BYTES, Samples, SlotBytes};
+use super::search::{self, Samples, SlotBytes};
 use crate::NodeKind;
 use crate::btree::slot::{Residency, Slot};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory};
-use crate::memtables::prefetch;
+use crate::memtables::{LINE_BYTES, prefetch};
 
 /// Bytes of a child's LSN.
 const CHILD_BYTES: usize = 8;
@@ -266,14 +265,6 @@ impl Inner {
     /// The index of the last child that may have keys below `end`; 0 if none may.
     pub(crate) fn child_index_before(&self, end: &[u8]) -> usize {
         self.count_below(end, |separator| separator < end)
-    }
-
-    /// Starts loading what other calls read first.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        let start = ptr::from_ref(self).cast::<u8>();
-        prefetch(start);
-        prefetch(start.wrapping_add(LINE_BYTES));
     }
 
     /// Starts loading what [`Inner::child_index`] reads first of the slots, if `key` has what all separators share.

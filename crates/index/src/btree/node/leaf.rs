@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::ptr;
 use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, Writer};
@@ -10,9 +9,9 @@ use fulgurite_types::{Csn, Lsn, TableId, Writer};
 use super::compact::{self, CsnSpan};
 use super::entry::{Entry, PRUNABLE_FLAGS, SAME_KEY};
 use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, WIDE_VERSION, fence_prefix, len_u16, len_u32};
-use super::search::{self, LINE_BYTES, Samples, SlotBytes};
+use super::search::{self, Samples, SlotBytes};
 use crate::memory::{COUNTS_BYTES, Charge, IndexMemory, in_size_class};
-use crate::memtables::prefetch;
+use crate::memtables::{LINE_BYTES, prefetch};
 use crate::{NodeKind, VersionFlags, VersionRef};
 
 /// A resident leaf: entries ordered by key, then by CSN, newest first.
@@ -301,14 +300,6 @@ impl Leaf {
     #[inline]
     fn head(&self, key: &[u8]) -> u32 {
         search::head(key, self.prefix_len as usize)
-    }
-
-    /// Starts loading what other calls read first.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        let start = ptr::from_ref(self).cast::<u8>();
-        prefetch(start);
-        prefetch(start.wrapping_add(LINE_BYTES));
     }
 
     /// Starts loading what [`Leaf::lower_bound`] reads first of the slots.

@@ -10,10 +10,7 @@ use std::ops::Range;
 use std::ptr;
 
 use super::format::SLOT_BYTES;
-use crate::memtables::prefetch;
-
-/// A cache line.
-pub(crate) const LINE_BYTES: usize = 64;
+use crate::memtables::{LINE_BYTES, prefetch};
 
 /// An element of a slot array.
 pub(crate) type SlotBytes = [u8; SLOT_BYTES];
