@@ -439,8 +439,8 @@ impl Engine {
         let active = self.tables.active().all();
         for table in &active {
             freeze_if_grown(table, &self.pipeline, self.memtable_bytes_max());
-            if self.memory.index.has_much_to_order() {
-                table.index.memtables().order();
+            if self.memory.index.has_much_to_link() {
+                table.index.memtables().link_ahead();
             }
         }
         self.freeze_largest(&active);

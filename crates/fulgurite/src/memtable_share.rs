@@ -110,7 +110,7 @@ impl Engine {
     pub fn look_at_memtables(&self) {
         if self.memory.index.memtable_bytes() > self.memtable_share() / 2 {
             self.wakeups.wake_merger();
-        } else if self.memory.index.has_much_to_order() {
+        } else if self.memory.index.has_much_to_link() {
             self.wakeups.wake_sleeping_merger();
         }
     }

@@ -195,7 +195,7 @@ impl Merger {
         let goes_on = || {
             seen.set(self.look(seen.get(), table.index.unmerged_bytes_of_oldest(), SPEED_LOOK_NS));
             // Commits go on meanwhile.
-            table.index.memtables().order_much();
+            table.index.memtables().link_much();
             !self.gives_up() && !pauses()
         };
         let values = self.values.begin();

@@ -59,7 +59,7 @@ pub struct IndexMemory {
     memtables: AtomicUsize,
     /// Of those of memtables: what will not be merged any more.
     left_memtables: AtomicUsize,
-    /// How many versions of memtables are not linked in order.
+    /// How many versions of memtables are not linked in order; those of tables that are walked count more.
     unlinked: AtomicUsize,
     tables: AtomicUsize,
     tombstones: AtomicUsize,
@@ -480,10 +480,10 @@ impl IndexMemory {
         &self.unlinked
     }
 
-    /// Whether memtables have many versions that are not linked in order: [`crate::memtables::Memtables::order`].
+    /// Whether memtables have many versions that are not linked in order: [`crate::memtables::Memtables::link_ahead`].
     #[inline]
-    pub fn has_much_to_order(&self) -> bool {
-        self.unlinked.load(Ordering::Relaxed) as u64 >= crate::memtables::MUCH
+    pub fn has_much_to_link(&self) -> bool {
+        self.unlinked.load(Ordering::Relaxed) as u64 >= crate::memtables::MUCH_UNWALKED
     }
 
     pub(crate) fn left_memtables(&self) -> &AtomicUsize {

@@ -37,7 +37,8 @@ pub enum Missing {
     Chunks,
     /// Another commit holds a latch of a key or range: microseconds.
     Latch,
-    /// Earlier commits have to be applied: microseconds; or, for a range, the versions of recent ones put in order: milliseconds.
+    /// Earlier commits have to be applied: microseconds; or, for a range, the versions of recent ones put in order: milliseconds, and up to
+    /// a tenth of a second for the first range of a table that was only written.
     Order,
     /// Another thread is closing the database.
     Close,

@@ -84,8 +84,10 @@ impl BlockBuilder {
     /// A builder with room for `ops_expected` operations whose keys and payloads have `bytes_expected` bytes together; it grows
     /// beyond that.
     pub fn new(table: TableId, ops_expected: usize, bytes_expected: usize) -> BlockBuilder {
+        // On average a node has a link and a third, and half a word of padding. Its links vary: three standard deviations are added.
         let per_op = (size_of::<Node>() + 2 * LINK_BYTES) / 8;
-        BlockBuilder::with_words(table, ops_expected * per_op + bytes_expected.div_ceil(8))
+        let words = ops_expected * per_op + 2 * ops_expected.isqrt() + 2;
+        BlockBuilder::with_words(table, words + bytes_expected.div_ceil(8))
     }
 
     pub(super) fn with_words(table: TableId, node_words: usize) -> BlockBuilder {

@@ -30,6 +30,8 @@ const FIRST_LINES_MIN: usize = if cfg!(feature = "shuttle") { 1 } else { 4096 / 
 /// The expected number is a guess, and its memory counts at once.
 const FIRST_LINES_MAX: usize = (2 << 20) / LINE_BYTES;
 const GROWTH: usize = 4;
+/// So many slots are looked at for each key of a sample.
+const SAMPLED_SLOTS_A_KEY: usize = 8;
 /// A key is in one of so many lines from its own on. With five keys a line nearly all are in the first two; that 64 lines have more keys
 /// than slots happens once in 10^21.
 const PROBES: usize = 64;
@@ -80,6 +82,12 @@ impl KeyIndex {
     /// About how many keys it has.
     pub fn keys(&self) -> u64 {
         self.levels().map(|level| level.keys.load(Ordering::Relaxed) as u64).sum()
+    }
+
+    /// At most `count` versions, whose keys are as if drawn at random: those of slots that are far from each other.
+    pub fn sample(&self, count: usize) -> impl Iterator<Item = NodeRef<'_>> {
+        let level = self.levels().max_by_key(|level| level.keys.load(Ordering::Relaxed));
+        level.into_iter().flat_map(move |level| level.sample(count)).take(count)
     }
 
     /// Starts loading the lines of a key.
@@ -242,6 +250,14 @@ impl Level {
 
     fn bytes(&self) -> usize {
         size_of::<Level>() + size_of_val(&self.slots[..])
+    }
+
+    /// Versions of about `count` slots, or of fewer if most slots are free.
+    fn sample(&self, count: usize) -> impl Iterator<Item = NodeRef<'_>> {
+        let keys = self.keys.load(Ordering::Relaxed).max(1);
+        let looked_at = (count * self.slots.len() / keys).min(SAMPLED_SLOTS_A_KEY * count);
+        let step = (self.slots.len() / looked_at.max(1)).max(1);
+        self.slots.iter().step_by(step).filter_map(|slot| node_of(slot.load(Ordering::Acquire)))
     }
 
     /// Counts so many keys as its own, if it has room for them.

@@ -1,18 +1,18 @@
-//! Linking the versions of a memtable in order: not when they are applied, but when a walk begins that needs it, or a merge, or when
-//! maintenance finds many.
+//! Linking the versions of a memtable in order: not when they are applied, but when a walk begins that needs it, or, in a table that is
+//! walked, when maintenance finds many.
 //!
 //! A commit adds its versions to the index of the keys, which is all that look-ups need, and leaves its block among those to be linked.
 //! Many blocks are sorted at once, and linked one behind the other: each search begins where the one before ended. So a commit does not
-//! pay for an order that often no walk asks for before the merge.
+//! pay for an order that often no walk asks for before the merge; and that sorts the versions for itself, as each needs its place once
+//! there, and no links.
 
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::PREFETCHED_MAX;
 use super::block::{self, BlockHeader};
 use super::memtable::Memtable;
 use super::node::{NodeRef, Position};
-use super::shared::Shared;
 use super::skip_list::SkipList;
 use crate::memory::IndexMemory;
 use fulgurite_types::sync::{AtomicPtr, Mutex};
@@ -21,8 +21,18 @@ use smallvec::SmallVec;
 /// A walk that must not wait links at most so many: half a millisecond.
 pub(super) const AT_ONCE_MAX: u64 = 1024;
 
-/// So many, of all memtables, are much: maintenance links them.
+/// So many, of all memtables, are much: maintenance links them. The next walk would take two milliseconds longer.
 pub(crate) const MUCH: u64 = 8 << 10;
+
+/// Where tables are only written, so many are: most of them are merged before a walk comes. The first one takes up to a
+/// tenth of a second longer.
+pub(crate) const MUCH_UNWALKED: u64 = WALKED_WEIGHT as u64 * MUCH;
+
+/// A version of a table that is walked counts as so many of one that is not.
+const WALKED_WEIGHT: usize = 64;
+
+/// A table is one that is walked until so many memtables had none.
+const WALKED_MEMTABLES: u32 = 16;
 
 /// Which blocks of a memtable are linked.
 pub(super) struct Linking {
@@ -30,15 +40,61 @@ pub(super) struct Linking {
     lock: Mutex<()>,
     /// The newest block that is linked, with all below it. Written under the lock.
     up_to: AtomicPtr<BlockHeader>,
-}
-
-impl Default for Linking {
-    fn default() -> Linking {
-        Linking { lock: Mutex::default(), up_to: AtomicPtr::new(ptr::null_mut()) }
-    }
+    /// The table is one that is walked, until so many more memtables had no walk.
+    walked: AtomicU32,
+    /// How much its versions that are not linked count among those of all tables: [`MUCH_UNWALKED`] is much.
+    counted: AtomicUsize,
 }
 
 impl Linking {
+    /// Of the first memtable of a table, or of one after another.
+    pub fn after(before: Option<&Linking>) -> Linking {
+        let walked = before.map_or(0, |before| before.walked.load(Ordering::Relaxed).saturating_sub(1));
+        Linking {
+            lock: Mutex::default(),
+            up_to: AtomicPtr::new(ptr::null_mut()),
+            walked: AtomicU32::new(walked),
+            counted: AtomicUsize::new(0),
+        }
+    }
+
+    /// A walk begins.
+    #[inline]
+    pub fn note_walk(&self, memory: &IndexMemory) {
+        if self.walked.load(Ordering::Relaxed) == WALKED_MEMTABLES {
+            return;
+        }
+        if self.walked.swap(WALKED_MEMTABLES, Ordering::Relaxed) == 0 {
+            self.add_to_counted(self.counted.load(Ordering::Relaxed) * (WALKED_WEIGHT - 1), memory);
+        }
+    }
+
+    /// Whether this or one of the last memtables had a walk, so that the next one is to find it in order.
+    #[inline]
+    pub fn is_walked(&self) -> bool {
+        self.walked.load(Ordering::Relaxed) > 0
+    }
+
+    /// So many versions are about to be among those to be linked. An inexact number has maintenance link early or late.
+    #[inline]
+    pub fn count(&self, versions: usize, memory: &IndexMemory) {
+        self.add_to_counted(if self.is_walked() { versions * WALKED_WEIGHT } else { versions }, memory);
+    }
+
+    fn add_to_counted(&self, count: usize, memory: &IndexMemory) {
+        // First where `uncount` takes it back last.
+        memory.unlinked().fetch_add(count, Ordering::Relaxed);
+        self.counted.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Those that were counted are linked, or need not be any more.
+    pub fn uncount(&self, memory: &IndexMemory) {
+        if self.counted.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        memory.unlinked().fetch_sub(self.counted.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Whether all that was adopted before is linked.
     #[inline]
     fn is_done(&self, memtable: &Memtable) -> bool {
@@ -56,9 +112,10 @@ impl Linking {
     /// Links all that was adopted before, or waits for the thread that does.
     #[inline]
     pub fn link(&self, memtable: &Memtable, list: &SkipList, memory: &IndexMemory) {
+        self.uncount(memory);
         if !self.is_done(memtable) {
             let _held = self.lock.lock();
-            self.link_rest(memtable, list, memory);
+            self.link_rest(memtable, list);
         }
     }
 
@@ -69,79 +126,87 @@ impl Linking {
             return true;
         }
         let Some(_held) = self.lock.try_lock() else { return false };
-        self.link_rest(memtable, list, memory);
+        self.uncount(memory);
+        self.link_rest(memtable, list);
         true
     }
 
     /// Under the lock.
-    fn link_rest(&self, memtable: &Memtable, list: &SkipList, memory: &IndexMemory) {
+    fn link_rest(&self, memtable: &Memtable, list: &SkipList) {
         let linked = self.up_to.load(Ordering::Relaxed);
         let top = memtable.newest_block();
-        let mut nodes = Vec::with_capacity(self.unlinked(memtable) as usize);
-        let mut next = top;
-        while next != linked {
-            let block = NonNull::new(next).expect("the newest linked block is among those below");
-            // SAFETY: the memtable owns its blocks, each with those below it, and they were stamped before.
-            nodes.extend(unsafe { block::nodes(block) }.map(|node| (node.header().prefix, node)));
-            // SAFETY: as above.
-            next = unsafe { block.as_ref() }.below;
-        }
-        link_sorted(&mut nodes, list);
+        link_sorted(&sorted(memtable, top, linked, self.unlinked(memtable) as usize), list);
         self.up_to.store(top, Ordering::Release);
-        memory.unlinked().fetch_sub(nodes.len(), Ordering::Relaxed);
-    }
-
-    /// What the keys share, as far as a sample of them tells.
-    pub fn sampled_shared(&self, memtable: &Memtable, list: &SkipList) -> Shared {
-        if let Some(shared) = list.sampled_shared(memtable.entries()) {
-            return shared;
-        }
-        // The first key of each of the newest blocks.
-        let mut ends: Option<(&[u8], &[u8])> = None;
-        let mut next = memtable.newest_block();
-        for _ in 0..SAMPLED_BLOCKS {
-            let Some(block) = NonNull::new(next) else { break };
-            // SAFETY: as in `link_rest`.
-            if let Some(node) = unsafe { block::nodes(block) }.next() {
-                let key = node.key();
-                ends = Some(ends.map_or((key, key), |(first, last)| (first.min(key), last.max(key))));
-            }
-            // SAFETY: as above.
-            next = unsafe { block.as_ref() }.below;
-        }
-        match ends {
-            Some((first, last)) if first != last => Shared::by(first, last),
-            _ => list.shared().clone(),
-        }
     }
 }
 
-/// So many blocks at most tell what the keys share.
-const SAMPLED_BLOCKS: usize = 64;
+/// A node with the numbers that mostly decide where it belongs: they are compared without a look at the node.
+#[derive(Clone, Copy)]
+pub(super) struct Numbered<'a> {
+    prefix: u64,
+    /// Of two versions the newer one comes first.
+    inverse_csn: u64,
+    pub node: NodeRef<'a>,
+}
 
-/// Sorts nodes, each with its prefix, and links them one behind the other.
-fn link_sorted(nodes: &mut [(u64, NodeRef<'_>)], list: &SkipList) {
-    let by_position = |a: &(u64, NodeRef<'_>), b: &(u64, NodeRef<'_>)| {
-        a.0.cmp(&b.0).then_with(|| a.1.position().cmp(&b.1.position()))
-    };
-    // One commit's are sorted.
-    if !nodes.is_sorted_by(|a, b| by_position(a, b).is_le()) {
-        nodes.sort_unstable_by(by_position);
+impl<'a> Numbered<'a> {
+    pub fn new(node: NodeRef<'a>) -> Numbered<'a> {
+        Numbered { prefix: node.header().prefix, inverse_csn: !node.csn().0, node }
     }
+
+    /// Whether both have the same key; they are of one memtable.
+    pub fn has_key_of(self, other: Numbered<'_>) -> bool {
+        self.prefix == other.prefix && self.node.has_key_of(other.node)
+    }
+}
+
+/// The nodes of a block of the memtable and of those below it, down to another or to the end, in order.
+fn sorted(
+    _memtable: &Memtable,
+    top: *mut BlockHeader,
+    bottom: *mut BlockHeader,
+    expected: usize,
+) -> Vec<Numbered<'_>> {
+    let mut nodes = Vec::with_capacity(expected);
+    let mut next = top;
+    while next != bottom {
+        let block = NonNull::new(next).expect("the bottom is among those below");
+        // SAFETY: the memtable owns its blocks, each with those below it, and they were stamped before.
+        nodes.extend(unsafe { block::nodes(block) }.map(Numbered::new));
+        // SAFETY: as above.
+        next = unsafe { block.as_ref() }.below;
+    }
+    nodes.sort_unstable_by_key(|numbered| (numbered.prefix, numbered.inverse_csn));
+    // Most with one prefix have one key.
+    for run in nodes.chunk_by_mut(|a, b| a.prefix == b.prefix) {
+        if !run.windows(2).all(|two| two[0].node.has_key_of(two[1].node)) {
+            run.sort_unstable_by_key(|numbered| (numbered.node.key(), numbered.inverse_csn));
+        }
+    }
+    nodes
+}
+
+/// All versions of a memtable that were adopted before, in order, without linking them.
+pub(super) fn all_sorted(memtable: &Memtable) -> Vec<Numbered<'_>> {
+    sorted(memtable, memtable.newest_block(), ptr::null_mut(), memtable.entries() as usize)
+}
+
+/// Links sorted nodes one behind the other.
+fn link_sorted(nodes: &[Numbered<'_>], list: &SkipList) {
     let mut finger = list.finger();
     for start in (0..nodes.len()).step_by(PREFETCHED_MAX) {
         let end = nodes.len().min(start + PREFETCHED_MAX);
-        for (_, later) in nodes.iter().skip(end).take(PREFETCHED_MAX) {
-            super::prefetch(later.as_ptr());
+        for later in nodes.iter().skip(end).take(PREFETCHED_MAX) {
+            super::prefetch(later.node.as_ptr());
         }
         let some = &nodes[start..end];
-        if some.len() > 1 && !list.is_near(&some[some.len() - 1].1.position(), &finger) {
+        if some.len() > 1 && !list.is_near(&some[some.len() - 1].node.position(), &finger) {
             let positions: SmallVec<[Position<'_>; PREFETCHED_MAX]> =
-                some.iter().map(|(_, node)| node.position()).collect();
+                some.iter().map(|numbered| numbered.node.position()).collect();
             list.prefetch(&positions);
         }
-        for (_, node) in some {
-            list.insert(*node, &mut finger);
+        for numbered in some {
+            list.insert(numbered.node, &mut finger);
         }
     }
 }

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fulgurite_types::{Csn, Lsn};
+use smallvec::SmallVec;
 
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;
 use super::key_index::{Found, KeyIndex};
-use super::linking::{AT_ONCE_MAX, Linking};
+use super::linking::{self, AT_ONCE_MAX, Linking, Numbered};
 use super::list::MEMTABLE_LIST_BYTES;
 use super::merge_source::MemtableSource;
 use super::node::NodeRef;
@@ -42,6 +43,12 @@ pub struct Memtable {
 /// table has one, and no merge gives it back.
 const EMPTY_BYTES: usize = size_of::<Memtable>() + COUNTS_BYTES + MEMTABLE_LIST_BYTES;
 
+/// So many keys at most tell what all share.
+const SAMPLED_KEYS_MAX: usize = 64;
+
+/// Fewer tell nothing.
+const SAMPLED_KEYS_MIN: usize = 8;
+
 /// A version so far behind its key's newest one is searched for in the ordered list, ...
 const BEHIND_MAX: usize = 32;
 
@@ -55,8 +62,36 @@ unsafe impl Send for Memtable {}
 unsafe impl Sync for Memtable {}
 
 impl Memtable {
-    /// One for about `entries` versions, most of whose keys begin with `shared`.
-    pub(super) fn new(start: Csn, entries: u64, shared: Shared, memory: &Arc<IndexMemory>) -> Memtable {
+    /// The first one of a table, for about `entries` versions.
+    pub(super) fn first(entries: u64, memory: &Arc<IndexMemory>) -> Memtable {
+        Memtable::new(Csn::ZERO, entries, Shared::default(), Linking::after(None), memory)
+    }
+
+    /// The one after this, for commits above `start`: of about as many keys, which share what these do.
+    pub(super) fn next(&self, start: Csn) -> Memtable {
+        let linking = Linking::after(Some(&self.linking));
+        Memtable::new(start, self.keys.keys(), self.sampled_shared(), linking, &self.memory)
+    }
+
+    /// What its keys share, as far as a sample of them tells. This runs under the lock that gives out numbers.
+    fn sampled_shared(&self) -> Shared {
+        let keys = self.keys.sample(SAMPLED_KEYS_MAX).map(NodeRef::key);
+        let keys: SmallVec<[&[u8]; SAMPLED_KEYS_MAX]> = keys.collect();
+        match (keys.iter().min(), keys.iter().max()) {
+            (Some(first), Some(last)) if keys.len() >= SAMPLED_KEYS_MIN && first != last => {
+                Shared::by(first, last)
+            }
+            _ => self.list.shared().clone(),
+        }
+    }
+
+    fn new(
+        start: Csn,
+        entries: u64,
+        shared: Shared,
+        linking: Linking,
+        memory: &Arc<IndexMemory>,
+    ) -> Memtable {
         let list = SkipList::new(shared);
         let charge = TableCharge::new(memory, EMPTY_BYTES + list.head_bytes());
         Memtable {
@@ -65,7 +100,7 @@ impl Memtable {
             keys: KeyIndex::new(entries, memory.secret()),
             blocks: AtomicPtr::new(ptr::null_mut()),
             list,
-            linking: Linking::default(),
+            linking,
             memory: Arc::clone(memory),
             left_bytes: AtomicUsize::new(0),
             _charge: charge,
@@ -118,6 +153,7 @@ impl Memtable {
         let bytes = self.bytes() as usize;
         let before = self.left_bytes.swap(bytes, Relaxed);
         self.memory.left_memtables().fetch_add(bytes.wrapping_sub(before), Relaxed);
+        self.linking.uncount(&self.memory);
     }
 
     /// Takes ownership of a block, so that its nodes live as long as the memtable. Its versions are in the index of the keys first, and
@@ -136,7 +172,7 @@ impl Memtable {
         // SAFETY: the memtable owns the block.
         let (entries, bytes) = unsafe { block::counts(block) };
         self.memory.memtables().fetch_add(bytes, Relaxed);
-        self.memory.unlinked().fetch_add(entries, Relaxed);
+        self.linking.count(entries, &self.memory);
         let mut below = self.blocks.load(Ordering::Acquire);
         loop {
             // SAFETY: `below` is null or a block that the memtable owns; of `block` other threads use the nodes until the
@@ -185,18 +221,36 @@ impl Memtable {
         blocks.iter().for_each(|block| self.push(*block));
         blocks.into_iter().for_each(|block| tell_written(block, empty_ranges));
         // Now, all at once, on the thread that replays: the first reader would wait for it.
-        self.order();
+        self.link();
     }
 
-    /// Links the rest, or waits for a thread that does: all versions that were adopted before are in order then
+    /// Before a walk: links the rest, or waits for a thread that does. All versions that were adopted before are in order then
     /// (INV-IDX-17).
     pub(super) fn order(&self) {
+        self.note_walk();
+        self.link();
+    }
+
+    /// The same without a walk.
+    pub(super) fn link(&self) {
         self.linking.link(self, &self.list, &self.memory);
     }
 
-    /// Whether all are linked, or could be at once: no other thread links them.
+    /// Before a walk that must not wait: whether all are linked, or could be at once, as no other thread links them.
     pub(super) fn try_order(&self) -> bool {
         self.linking.try_link(self, &self.list, &self.memory)
+    }
+
+    /// A walk begins, or is refused because too many versions are not linked.
+    #[inline]
+    pub(super) fn note_walk(&self) {
+        self.linking.note_walk(&self.memory);
+    }
+
+    /// Whether the table is one that is walked.
+    #[inline]
+    pub(super) fn is_walked(&self) -> bool {
+        self.linking.is_walked()
     }
 
     /// How many versions are not linked.
@@ -251,21 +305,17 @@ impl Memtable {
         &self.list
     }
 
-    /// About how many keys it has.
-    pub(super) fn key_count(&self) -> u64 {
-        self.keys.keys()
-    }
-
-    /// What its keys share, and so probably those of the next memtable.
-    pub(super) fn shared_by_keys(&self) -> Shared {
-        self.linking.sampled_shared(self, &self.list)
-    }
-
     /// Its versions, to be merged: only once all its commits are applied (INV-IDX-3). An inline payload longer than
     /// `inline_max` whose LSN is known becomes an encoded [`crate::OutOfLine`].
     pub fn merge_source(&self, inline_max: usize) -> MemtableSource<'_> {
-        self.order();
-        MemtableSource::new(self.list.first(), inline_max)
+        let is_nearly_linked = self.unlinked() <= AT_ONCE_MAX;
+        let nodes = if is_nearly_linked {
+            self.link();
+            self.list.level(0).map(Numbered::new).collect()
+        } else {
+            linking::all_sorted(self)
+        };
+        MemtableSource::new(nodes, inline_max, &self.memory)
     }
 }
 
@@ -283,7 +333,6 @@ impl Drop for Memtable {
         self.leave();
         self.memory.memtables().fetch_sub(self.keys.bytes(), Relaxed);
         self.memory.left_memtables().fetch_sub(self.keys.bytes(), Relaxed);
-        self.memory.unlinked().fetch_sub(self.linking.unlinked(self) as usize, Relaxed);
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
             // SAFETY: the memtable owns one reference to each of its blocks and alone follows `below`; it reads `below`

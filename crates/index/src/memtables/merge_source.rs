@@ -1,31 +1,45 @@
 //! A whole memtable as a sorted batch for the base.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 use fulgurite_types::Lsn;
 
+use super::linking::Numbered;
 use super::node::NodeRef;
 use crate::base::{MergeSource, MergeVersion, OutOfLineValues};
+use crate::memory::IndexMemory;
 use crate::version::{Extent, OutOfLine, VersionFlags};
 
 /// The versions of one memtable: keys ascending, each with its versions, newest first.
 pub struct MemtableSource<'g> {
-    next: Option<NodeRef<'g>>,
+    /// Sorted.
+    nodes: Vec<Numbered<'g>>,
+    taken: usize,
     inline_max: usize,
-    taken: u64,
     /// The keys' newest versions whose values the base does not get, since they were last reported.
     left: Vec<NodeRef<'g>>,
     dropped: Vec<Lsn>,
+    memory: &'g IndexMemory,
 }
 
+/// The nodes that come so many later are loaded meanwhile.
+const PREFETCHED: usize = 8;
+
 impl<'g> MemtableSource<'g> {
-    pub(super) fn new(first: Option<NodeRef<'g>>, inline_max: usize) -> MemtableSource<'g> {
-        MemtableSource { next: first, inline_max, taken: 0, left: Vec::new(), dropped: Vec::new() }
+    /// Of all versions of a memtable, in order.
+    pub(super) fn new(
+        nodes: Vec<Numbered<'g>>,
+        inline_max: usize,
+        memory: &'g IndexMemory,
+    ) -> MemtableSource<'g> {
+        memory.memtables().fetch_add(bytes_of(&nodes), Ordering::Relaxed);
+        MemtableSource { nodes, taken: 0, inline_max, left: Vec::new(), dropped: Vec::new(), memory }
     }
 
     /// How many versions were taken.
     pub fn taken(&self) -> u64 {
-        self.taken
+        self.taken as u64
     }
 
     /// Reports the values of what was merged since the last call. `is_newest` says whether no newer memtable has the key.
@@ -64,25 +78,39 @@ impl<'g> MemtableSource<'g> {
     }
 }
 
+/// It counts among the memtables while it lives.
+fn bytes_of(nodes: &Vec<Numbered<'_>>) -> usize {
+    nodes.capacity() * size_of::<Numbered<'_>>()
+}
+
+impl Drop for MemtableSource<'_> {
+    fn drop(&mut self) {
+        self.memory.memtables().fetch_sub(bytes_of(&self.nodes), Ordering::Relaxed);
+    }
+}
+
 impl MergeSource for MemtableSource<'_> {
     fn peek_key(&mut self) -> Option<&[u8]> {
-        self.next.map(NodeRef::key)
+        self.nodes.get(self.taken).map(|numbered| numbered.node.key())
     }
 
     fn take_versions<'a>(&'a mut self, out: &mut Vec<MergeVersion<'a>>) {
-        let Some(first) = self.next else { return };
-        if self.moves_out(first) {
-            self.left.push(first);
+        let rest = &self.nodes[self.taken..];
+        let Some(first) = rest.first() else { return };
+        if self.moves_out(first.node) {
+            self.left.push(first.node);
         }
-        let mut node = Some(first);
-        while let Some(version) = node
-            && version.has_key_of(first)
-        {
-            out.push(self.merge_version(version));
-            self.taken += 1;
-            node = version.next(0);
+        let (mut taken, mut last) = (0, None);
+        for Numbered { node, .. } in rest.iter().take_while(|numbered| numbered.has_key_of(*first)) {
+            taken += 1;
+            // Replayed twice, it is there twice.
+            if last.replace(node.csn()) != Some(node.csn()) {
+                out.push(self.merge_version(*node));
+            }
         }
-        self.next = node;
+        let later = rest.iter().skip(PREFETCHED).take(taken);
+        later.for_each(|numbered| numbered.node.prefetch_entry());
+        self.taken += taken;
     }
 
     fn dropped(&mut self, lsn: Lsn) {

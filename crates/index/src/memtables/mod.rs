@@ -37,6 +37,7 @@
 //!   in it; see `empty_ranges.rs`.
 //! - **INV-IDX-17** *(in order before walked)*: versions are linked in order when that is first needed. A walk over a memtable
 //!   begins only when all that were adopted before are linked; a commit that is applied meanwhile has a greater CSN than the walk sees.
+//!   A merge needs no links: its memtable is complete (INV-IDX-3), and it sorts all versions of that for itself.
 //! - **INV-IDX-10** *(lent entries stay)*: the entries lent to a cursor stay valid until it asks the memtables again;
 //!   see `cursor_slot.rs`.
 
@@ -46,6 +47,8 @@ mod cursor_slot;
 mod empty_ranges;
 mod key_index;
 mod linking;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod linking_tests;
 mod list;
 mod memtable;
 mod merge_source;
@@ -74,16 +77,14 @@ use crate::version::Version;
 use cursor_slot::CursorSlots;
 pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
 use linking::AT_ONCE_MAX;
-pub(crate) use linking::MUCH;
+pub(crate) use linking::{MUCH, MUCH_UNWALKED};
 use list::{CurrentList, MemtableList};
-use shared::Shared;
 
 use crate::memory::IndexMemory;
 
 /// The memtables of a table: its recent versions.
 pub struct Memtables {
     list: CurrentList,
-    memory: Arc<IndexMemory>,
     /// Dropped memtables that a reader may still use. Maintenance frees them, so that no reader frees a million blocks.
     /// The lock also serializes replacing the list.
     retired: Mutex<Vec<Arc<Memtable>>>,
@@ -109,13 +110,12 @@ impl Memtables {
     }
 
     fn with(keys: u64, memory: Arc<IndexMemory>) -> Memtables {
-        let first = Arc::new(Memtable::new(Csn::ZERO, keys, Shared::default(), &memory));
+        let first = Arc::new(Memtable::first(keys, &memory));
         Memtables {
             list: CurrentList::new(MemtableList::new(vec![first])),
             retired: Mutex::new(Vec::new()),
             empty_ranges: EmptyRanges::default(),
-            slots: CursorSlots::counted_in(memory.clone()),
-            memory,
+            slots: CursorSlots::counted_in(memory),
         }
     }
 
@@ -159,8 +159,7 @@ impl Memtables {
             return false;
         }
         newest.close(boundary);
-        let opened = Memtable::new(boundary, newest.key_count(), newest.shared_by_keys(), &self.memory);
-        let opened = Arc::new(opened);
+        let opened = Arc::new(newest.next(boundary));
         let memtables = std::iter::once(opened).chain(list.newest_first().iter().cloned()).collect();
         self.list.replace(MemtableList::new(memtables));
         drop(retired);
@@ -237,31 +236,49 @@ impl Memtables {
     /// Before a walk: links the rest, or waits for a thread that does (INV-IDX-17).
     #[inline]
     pub fn order(&self) {
-        if self.unlinked() > 0 {
-            let list = self.list.keep();
-            list.newest_first().iter().for_each(|memtable| memtable.order());
+        if self.note_walk() > 0 {
+            self.link_ahead();
         }
     }
 
-    /// The same if many are left. Maintenance calls it from time to time, so that the next walk need not.
+    /// Links the rest, so that the next walk need not. For maintenance.
+    pub fn link_ahead(&self) {
+        // Counted, and not epoch-pinned: it may take a while.
+        let list = self.list.keep();
+        list.newest_first().iter().for_each(|memtable| memtable.link());
+    }
+
+    /// The same if many are left, but for the oldest memtable, which is being merged: fewer are many if the table was walked not long ago.
     #[inline]
-    pub fn order_much(&self) {
-        if self.unlinked() >= MUCH {
-            self.order();
+    pub fn link_much(&self) {
+        let newer = |list: &MemtableList| {
+            let (_, newer) = list.newest_first().split_last().expect("there is always one");
+            newer.iter().map(|memtable| memtable.unlinked()).sum::<u64>()
+        };
+        let (is_walked, unlinked) = self.list.with(|list| (list.newest().is_walked(), newer(list)));
+        if unlinked >= if is_walked { MUCH } else { MUCH_UNWALKED } {
+            let list = self.list.keep();
+            let (_, newer) = list.newest_first().split_last().expect("there is always one");
+            newer.iter().for_each(|memtable| memtable.link());
         }
     }
 
-    /// The same if it is done at once: few versions are left, and no other thread links them. Returns whether it is.
+    /// Before a walk that must not wait: links the rest if that is done at once, as few versions are left and no other thread links them.
+    /// Returns whether it is.
     pub(crate) fn try_order(&self) -> bool {
-        let unlinked = self.unlinked();
+        let unlinked = self.note_walk();
         unlinked == 0
             || unlinked <= AT_ONCE_MAX
                 && self.list.with(|list| list.newest_first().iter().all(|memtable| memtable.try_order()))
     }
 
-    /// How many versions are not linked in order.
-    fn unlinked(&self) -> u64 {
-        self.list.with(|list| list.newest_first().iter().map(|memtable| memtable.unlinked()).sum())
+    /// A walk begins; returns how many versions are not linked in order.
+    #[inline]
+    fn note_walk(&self) -> u64 {
+        self.list.with(|list| {
+            list.newest().note_walk();
+            list.newest_first().iter().map(|memtable| memtable.unlinked()).sum()
+        })
     }
 
     /// The ranges that are recorded as empty.
@@ -301,10 +318,7 @@ impl Memtables {
     /// The table is gone: none of them will be merged.
     pub(crate) fn leave_all(&self) {
         let list = self.list.keep();
-        for memtable in list.newest_first() {
-            memtable.order();
-            memtable.leave();
-        }
+        list.newest_first().iter().for_each(|memtable| memtable.leave());
     }
 
     /// Drops the oldest memtable, which was merged into the base (INV-IDX-1, INV-IDX-3).

@@ -76,13 +76,6 @@ pub(super) struct Position<'k> {
     pub csn: Csn,
 }
 
-impl Position<'_> {
-    pub fn cmp(&self, other: &Position<'_>) -> Compare {
-        let by_key = || self.key.cmp(other.key);
-        self.prefix.cmp(&other.prefix).then_with(by_key).then_with(|| other.csn.cmp(&self.csn))
-    }
-}
-
 /// A node that stays in place, initialised, for `'a` (INV-IDX-4).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeRef<'a>(NonNull<Node>, PhantomData<&'a Node>);

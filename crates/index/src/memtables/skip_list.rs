@@ -14,12 +14,6 @@ use super::shared::Shared;
 use crate::version::VersionFlags;
 use fulgurite_types::sync::AtomicUsize;
 
-/// About so many keys at most tell what all share: they are read under the lock that gives out numbers.
-const SAMPLED_NODES_MAX: u64 = 64;
-
-/// Fewer tell nothing.
-const SAMPLED_NODES_MIN: usize = 8;
-
 /// Between two nodes of this level are about sixteen.
 const NEAR_LEVEL: usize = 2;
 
@@ -72,19 +66,6 @@ impl SkipList {
         Position { prefix: self.shared.prefix(key), key, csn }
     }
 
-    /// What the keys share of which it has at most about `entries` versions; `None` if there are too few to tell.
-    pub fn sampled_shared(&self, entries: u64) -> Option<Shared> {
-        // Each level has a quarter of the nodes of the one below.
-        let mut level = 0;
-        while entries >> (2 * level) > SAMPLED_NODES_MAX {
-            level += 1;
-        }
-        let mut nodes = self.level(level);
-        let (first, mut last) = (nodes.next()?, None);
-        let count = nodes.inspect(|node| last = Some(*node)).count() + 1;
-        last.filter(|_| count >= SAMPLED_NODES_MIN).map(|last| Shared::by(first.key(), last.key()))
-    }
-
     /// How many bytes of memory the head takes.
     pub fn head_bytes(&self) -> usize {
         self.head_block.bytes()
@@ -92,11 +73,6 @@ impl SkipList {
 
     pub fn finger(&self) -> Finger<'_> {
         Finger { prev: [self.head; HEIGHT_MAX], next: [None; HEIGHT_MAX], last: None }
-    }
-
-    /// The first node.
-    pub fn first(&self) -> Option<NodeRef<'_>> {
-        self.head.next(0)
     }
 
     /// The nodes that reach a level, in order: on a high level few, as if drawn at random.
