@@ -12,7 +12,7 @@ use super::arriving::Arriving;
 use super::batch::Batch;
 use super::deadlines::LongReplyProgress;
 use super::output::Output;
-use super::whole::{Io, Joining, Whole, prefetch, run_whole};
+use super::whole::{ARGUMENTS_OF_ONE_KEY, Io, Joining, LookUps, Whole, prefetch, run_whole};
 use crate::args::{Args, OwnedArgs};
 use crate::clients::Client;
 use crate::execute::Outcome;
@@ -23,11 +23,12 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::{Finished, Task, Work};
 
-/// How many commands of one connection run, and how many times it is read, before others have their turn.
+/// How many commands of one connection run, and how many times it is read then, before others have their turn.
 pub(super) const STEPS_A_TURN: usize = 64;
 
-/// A connection with a command for which a batch had to be given up joins none for so long, in milliseconds.
-const ALONE_MS: u64 = 1_000;
+/// A connection with a command for which a batch had to be given up joins none for so long, in milliseconds: if all batches fail, each
+/// connection has ten of them fail a second, of at most as many commands as a batch may have.
+const ALONE_MS: u64 = 100;
 
 /// A command that was left for later for so long, in milliseconds, is left no more: others may go ahead of it each time, and a worker
 /// waits for its turn.
@@ -36,9 +37,6 @@ const LEFT_MS_MAX: u64 = 500;
 fn may_be_left(left_at_ms: Option<u64>, now_ms: u64) -> bool {
     left_at_ms.is_none_or(|at_ms| now_ms < at_ms + LEFT_MS_MAX)
 }
-
-/// A command with more arguments may have several keys.
-const ARGUMENTS_OF_ONE_KEY: usize = 4;
 
 /// An argument that is longer is taken out of the input piece by piece.
 const PIECES_FROM_BYTES: usize = 64 << 10;
@@ -121,6 +119,8 @@ pub(super) struct Connection {
     sees_end: bool,
     /// The client sends nothing more.
     has_ended: bool,
+    /// The socket failed.
+    has_failed: bool,
     /// No command is read any more; it is closed once its replies are sent.
     is_closing: bool,
     /// The commit with which it is among the connections that wait.
@@ -167,6 +167,7 @@ impl Connection {
             is_readable: true,
             sees_end: false,
             has_ended: false,
+            has_failed: false,
             is_closing: false,
             waits_for: None,
             has_turn: false,
@@ -308,7 +309,7 @@ impl Connection {
     ) -> Turned {
         while turn.steps > 0 {
             turn.steps -= 1;
-            if self.client.is_killed() {
+            if self.client.is_killed() || self.has_failed {
                 return Turned::Ended(Next::Close);
             }
             match self.run_command(io, batch, token, turn) {
@@ -534,6 +535,24 @@ impl Connection {
         };
         io.shared.queues.push(Task { thread: io.thread, token, session, work, pool, queued_ns });
         Ran::Event
+    }
+
+    /// Reads what has arrived, before the connection has its turn, and adds what its command looks up. Several commands, or one with several
+    /// keys, are enough to be prefetched by themselves.
+    pub fn read_ahead(&mut self, shared: &Shared, buffer: &mut [u8], look_ups: &mut LookUps) {
+        let has_input = self.consumed < self.input.len() || self.in_batch.is_some() || self.large.is_some();
+        if has_input || self.client.is_killed() || !self.takes_commands(shared) {
+            return;
+        }
+        match self.read(buffer) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(_) => return self.has_failed = true,
+        }
+        let session = self.session.as_ref().expect("it takes commands");
+        if look_ups.add_single(shared, session, &self.input) {
+            self.prefetched_until = self.input.len();
+        }
     }
 
     /// Drops consumed input.

@@ -1,6 +1,6 @@
 //! The event loop of an I/O thread.
 //!
-//! A round: take what happened, let each connection that can do something run its commands, those that write together in a batch
+//! A round: take what happened, read what several connections have sent, let each run its commands, those that write together in a batch
 //! ([`super::batch`]), then let go the replies whose commits are durable. While replies wait, the thread has a flush done, once the
 //! commands have arrived that follow the replies of the last one ([`super::patience`]). It writes the log itself if all connections wait
 //! for that: one that leads replies without a switch to another thread and back. Otherwise it leaves that to the log's thread, and reads
@@ -16,9 +16,9 @@ use std::thread::yield_now;
 use std::time::Duration;
 
 use fulgurite::{Csn, Watch};
-use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
+use smallvec::SmallVec;
 
 use super::activity::Activity;
 use super::batch::{Batch, Committed};
@@ -27,13 +27,13 @@ use super::deadlines::keep_alive;
 use super::inbox::{Inbox, Message, WAKE};
 use super::patience::{Gathering, IdlePolling};
 use super::waiting::Waiting;
-use super::whole::Io;
+use super::whole::{Io, LookUps};
 use crate::clients::{Client, Origin};
 use crate::model::Counts;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::worker::Finished;
-use crate::{Flushing, StartError};
+use crate::{Dispatch, Flushing, StartError};
 
 /// The token of the first listener; those below belong to connections.
 const LISTENERS: usize = usize::MAX - 1_024;
@@ -43,6 +43,9 @@ const LEADS_UP_TO_NS: u64 = 1_000_000;
 
 /// How many bytes a read asks for.
 const READ_BYTES: usize = 16 << 10;
+
+/// So many connections are read before their commands run: as many as a batch has commands.
+const READ_TOGETHER: usize = 16;
 
 /// Replies wait for others, to be sent together, until those of so many connections do.
 const SENT_TOGETHER: usize = 64;
@@ -238,30 +241,35 @@ impl IoThread {
         if std::mem::take(&mut self.accepts_again) {
             (0..self.listeners.len()).for_each(|index| self.accept(index));
         }
-        let turns = std::mem::take(&mut self.turns);
-        let is_turn = |event: &&Event| event.token() != WAKE && event.token().0 < LISTENERS;
-        let turns_left = turns.len() + events.iter().filter(is_turn).count();
-        let mut round = Round { shared, batch: None, turns_left };
-        for token in turns {
-            round.turns_left -= 1;
-            if let Some(connection) = &mut self.connections[token] {
+        let mut tokens = std::mem::take(&mut self.turns);
+        for token in &tokens {
+            if let Some(connection) = &mut self.connections[*token] {
                 connection.has_turn = false;
-                self.turn(token, &mut round);
             }
         }
+        let mut listeners = SmallVec::<[usize; 4]>::new();
         for event in events {
-            round.turns_left -= usize::from(is_turn(&event));
             match event.token() {
                 WAKE => {}
-                Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
+                Token(token) if token >= LISTENERS => listeners.push(token - LISTENERS),
                 Token(token) => {
                     if let Some(Some(connection)) = self.connections.get_mut(token) {
                         connection.note_ready(event.is_readable(), event.is_read_closed());
-                        self.turn(token, &mut round);
+                        tokens.push(token);
                     }
                 }
             }
         }
+        let mut round = Round { shared, batch: None, turns_left: tokens.len() };
+        for some in tokens.chunks(READ_TOGETHER) {
+            self.read_ahead(some);
+            for token in some {
+                round.turns_left -= 1;
+                self.turn(*token, &mut round);
+            }
+        }
+        // After the turns of those that have ended, which make room.
+        listeners.into_iter().for_each(|index| self.accept(index));
         for message in self.inbox.take() {
             match message {
                 Message::Look => {}
@@ -387,6 +395,28 @@ impl IoThread {
     }
 
     // Commands.
+
+    /// Reads what connections have sent that have their turns now, and has the processor load what their commands look up: for all at once,
+    /// not each when its command runs.
+    fn read_ahead(&mut self, tokens: &[usize]) {
+        if tokens.len() < 2 || self.shared.config.dispatch == Dispatch::Queue {
+            return;
+        }
+        let IoThread { shared, connections, buffer, .. } = self;
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let mut look_ups = LookUps::new();
+            for token in tokens {
+                if let Some(connection) = &mut connections[*token] {
+                    connection.read_ahead(shared, buffer, &mut look_ups);
+                }
+            }
+            look_ups.prefetch(shared);
+        }));
+        // What it panics at, the command of that connection may do, too, and closes that.
+        if read.is_err() {
+            tracing::error!("an I/O thread panicked before the turns of some connections, which go on");
+        }
+    }
 
     /// Lets a connection run its commands.
     fn turn<'s>(&mut self, token: usize, round: &mut Round<'s>) {

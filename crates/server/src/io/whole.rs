@@ -19,6 +19,9 @@ use crate::tallies::Reason;
 /// So many keys of commands that have arrived are prefetched together.
 const PREFETCHED_KEYS_MAX: usize = 32;
 
+/// A command with more arguments may have several keys.
+pub(super) const ARGUMENTS_OF_ONE_KEY: usize = 4;
+
 /// What an I/O thread runs commands with.
 pub(super) struct Io<'s, 'c> {
     pub shared: &'s Shared,
@@ -180,33 +183,87 @@ fn reads_beside(
         && batch.lets_one_run(shared)
 }
 
-/// Has the processor load what the commands at the begin of the input will look up. Returns where the first command begins of which it
-/// does not.
-pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usize {
-    let keyspace = shared.model.keyspaces.of(session.database);
-    let mut parser = Parser::new(Limits::default());
-    parser.set_authenticated(session.is_authenticated);
-    let mut keys = SmallVec::<[_; PREFETCHED_KEYS_MAX]>::new();
-    let mut members = SmallVec::<[_; PREFETCHED_KEYS_MAX]>::new();
-    let mut end = 0;
-    while keys.len() < PREFETCHED_KEYS_MAX
-        && let Ok(parsed) = parser.parse(&input[end..])
-        && let Event::Command(arguments) = parsed.event
-    {
-        let args = Args::of(arguments);
-        if let Some(command) = command::find(&args[0]).filter(|_| args.len() <= INLINE_ARGUMENTS_MAX) {
-            let room = PREFETCHED_KEYS_MAX - keys.len();
-            keys.extend(command.keys_of(&args).take(room).map(|key| head_key(keyspace, key)));
-            let member = args.get(1).zip(command.member_of(&args));
-            members.extend(member.map(|(key, name)| (TableKey::from_slice(key), TableKey::from_slice(name))));
+/// What commands that have arrived will look up.
+pub(super) struct LookUps {
+    /// It consumes none of what has arrived.
+    parser: Parser,
+    rows: Rows,
+}
+
+#[derive(Default)]
+struct Rows {
+    keys: SmallVec<[TableKey; PREFETCHED_KEYS_MAX]>,
+    /// Rows of the heads, and names of fields or members.
+    members: SmallVec<[(TableKey, TableKey); PREFETCHED_KEYS_MAX]>,
+}
+
+impl LookUps {
+    pub fn new() -> LookUps {
+        LookUps { parser: Parser::new(Limits::default()), rows: Rows::default() }
+    }
+
+    /// Adds those of the commands at the begin of the input. Returns where the first command begins of which it does not.
+    fn add_input(&mut self, shared: &Shared, session: &Session, input: &[u8]) -> usize {
+        let mut end = 0;
+        while self.rows.keys.len() < PREFETCHED_KEYS_MAX
+            && let Some((args, bytes)) = parse(&mut self.parser, session, &input[end..])
+        {
+            self.rows.add(shared, session, &args);
+            end += bytes;
         }
-        end += parsed.consumed_bytes;
+        end
     }
-    shared.model.tables.heads.prefetch(keys);
-    if members.len() > 1 {
-        shared.model.prefetch_members(keyspace, &members);
+
+    /// Adds those of a command with one key, if it is all that there is of the input; returns whether it is.
+    pub fn add_single(&mut self, shared: &Shared, session: &Session, input: &[u8]) -> bool {
+        let Some((args, bytes)) = parse(&mut self.parser, session, input) else { return false };
+        let is_single = bytes == input.len() && args.len() <= ARGUMENTS_OF_ONE_KEY;
+        if is_single {
+            self.rows.add(shared, session, &args);
+        }
+        is_single
     }
+
+    /// Has the processor load it, if that is more than one look-up.
+    pub fn prefetch(self, shared: &Shared) {
+        let Rows { keys, members } = self.rows;
+        if keys.len() > 1 {
+            shared.model.tables.heads.prefetch(keys);
+        }
+        if members.len() > 1 {
+            shared.model.prefetch_members(&members);
+        }
+    }
+}
+
+impl Rows {
+    /// Adds those of a command.
+    fn add(&mut self, shared: &Shared, session: &Session, args: &Args<'_>) {
+        let is_short = args.len() <= INLINE_ARGUMENTS_MAX;
+        let Some(command) = command::find(&args[0]).filter(|_| is_short) else { return };
+        let keyspace = shared.model.keyspaces.of(session.database);
+        let room = PREFETCHED_KEYS_MAX - self.keys.len();
+        self.keys.extend(command.keys_of(args).take(room).map(|key| head_key(keyspace, key)));
+        let member = args.get(1).zip(command.member_of(args));
+        self.members.extend(member.map(|(key, name)| (head_key(keyspace, key), TableKey::from_slice(name))));
+    }
+}
+
+/// Has the processor load what the commands at the begin of the input look up. Returns where the first command begins of which it does not.
+pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usize {
+    let mut look_ups = LookUps::new();
+    let end = look_ups.add_input(shared, session, input);
+    look_ups.prefetch(shared);
     end
+}
+
+/// The command at the begin of the input, and how many bytes it has.
+fn parse<'a>(parser: &'a mut Parser, session: &Session, input: &'a [u8]) -> Option<(Args<'a>, usize)> {
+    parser.restart();
+    parser.set_authenticated(session.is_authenticated);
+    let parsed = parser.parse(input).ok()?;
+    let Event::Command(arguments) = parsed.event else { return None };
+    Some((Args::of(arguments), parsed.consumed_bytes))
 }
 
 /// Whether a command is the beginning of an HTTP request. A browser sends one for any page, also to a server on its own machine; what

@@ -134,20 +134,20 @@ impl Garbage {
 
 impl Model {
     /// Has the processor load what look-ups of fields or members of collections, each with its key, will read.
-    pub fn prefetch_members(&self, keyspace: u32, members: &[(TableKey, TableKey)]) {
-        let id_of = |key: &[u8]| {
-            let record = self.tables.heads.try_get(head_key(keyspace, key)).ok()??;
+    pub fn prefetch_members(&self, members: &[(TableKey, TableKey)]) {
+        let id_of = |row: &[u8]| {
+            let record = self.tables.heads.try_get(row).ok()??;
             let (_, body) = Head::decode(&record)?;
             Collection::decode(&record[body..]).map(|collection| collection.id)
         };
         let mut rows = Vec::with_capacity(members.len());
         let mut last: Option<(&[u8], Option<u64>)> = None;
-        for (key, name) in members {
+        for (row, name) in members {
             let id = match last {
-                Some((last, id)) if last == &key[..] => id,
-                _ => id_of(key),
+                Some((last, id)) if last == &row[..] => id,
+                _ => id_of(row),
             };
-            last = Some((key, id));
+            last = Some((row, id));
             rows.extend(id.map(|id| member_key(id, self.hash_seed, name)));
         }
         self.tables.content.prefetch(rows);
