@@ -207,7 +207,7 @@ impl Connection {
         let Finished { session, reply, outcome, paused, storing, .. } = finished;
         if outcome != Outcome::Close {
             let start = self.output.bytes.len();
-            self.output.bytes.extend_from_slice(&reply);
+            self.output.append(reply);
             self.note(start, outcome, &session);
         }
         self.session = Some(session);
@@ -616,17 +616,14 @@ impl Connection {
         }
     }
 
-    /// Sends what may be sent. Returns what it needs next.
+    /// Sends what may be sent at once. Returns what it needs next.
     pub fn send(&mut self) -> Next {
         let unsent = self.output.unsent();
-        if self.output.send(&mut self.stream).is_err() {
-            return Next::Close;
-        }
+        let Ok(takes_more) = self.output.send(&mut self.stream) else { return Next::Close };
+        // Commands were not read while too much was unsent.
+        let may_read = self.output.unsent() < unsent && self.session.is_some() && self.has_input();
         match self.next() {
-            // Commands were not read while too much was unsent.
-            Next::Event if self.output.unsent() < unsent && self.session.is_some() && self.has_input() => {
-                Next::Turn
-            }
+            Next::Event if takes_more || may_read => Next::Turn,
             next => next,
         }
     }

@@ -376,7 +376,7 @@ impl IoThread {
         }
         let Some(mut connection) = self.connections[token].take() else { return };
         if connection.is_in_outbox {
-            _ = connection.output.send(&mut connection.stream);
+            while connection.output.send(&mut connection.stream).is_ok_and(|takes_more| takes_more) {}
         }
         if connection.waits_for.is_some() {
             self.waiting.left();

@@ -8,6 +8,9 @@ use fulgurite::{Csn, Numbered};
 /// A buffer that is larger than this is given back once it is empty.
 const KEPT_BYTES_MAX: usize = 4 << 10;
 
+/// So many bytes take the system some tens of microseconds; then other connections have their turns.
+const SENT_AT_ONCE: usize = 64 << 10;
+
 /// Replies that are not sent yet.
 ///
 /// **INV-SRV-1.** *No byte of a reply is sent before the commit that the reply needs is durable, nor before all replies in front of
@@ -91,22 +94,34 @@ impl Output {
         self.held.front().map_or(uncommitted_at, |held| held.start)
     }
 
-    /// Sends what may be sent, as far as the connection takes it. Returns whether it took all.
+    /// Appends a reply.
+    pub fn append(&mut self, reply: Vec<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes = reply;
+        } else {
+            self.bytes.extend_from_slice(&reply);
+        }
+    }
+
+    /// Sends what may be sent, as far as the connection takes it, and about [`SENT_AT_ONCE`] bytes. Returns whether it would take more.
     pub fn send(&mut self, stream: &mut impl Write) -> std::io::Result<bool> {
-        while self.is_ready() {
-            match stream.write(&self.bytes[self.sent..self.end()]) {
+        let mut left = SENT_AT_ONCE;
+        let mut takes_more = true;
+        while self.is_ready() && left > 0 && takes_more {
+            let end = self.end().min(self.sent + left);
+            match stream.write(&self.bytes[self.sent..end]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(sent) => self.sent += sent,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.drop_sent();
-                    return Ok(false);
+                Ok(sent) => {
+                    self.sent += sent;
+                    left -= sent;
                 }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => takes_more = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
         self.drop_sent();
-        Ok(true)
+        Ok(takes_more && self.is_ready())
     }
 
     /// Gives the memory of what is sent back: at once if all is, else once that is half of the buffer.
@@ -223,12 +238,30 @@ mod tests {
     }
 
     #[test]
+    fn a_long_reply_leaves_a_piece_at_a_time() {
+        let mut output = Output::default();
+        let mut socket = Socket { taken: Vec::new(), room: usize::MAX };
+        let text = "x".repeat(2 * SENT_AT_ONCE + 1);
+        output.append(text.clone().into_bytes());
+        reply(&mut output, "held", 1);
+        assert_eq!([(); 3].map(|()| output.send(&mut socket).unwrap()), [true, true, false]);
+        assert_eq!(String::from_utf8(std::mem::take(&mut socket.taken)).unwrap(), text);
+        output.append(b"next".to_vec());
+        output.release(Csn(1), |_| {});
+        socket.room = 3;
+        assert!(!output.send(&mut socket).unwrap(), "the connection takes no more");
+        socket.room = 9;
+        assert!(!output.send(&mut socket).unwrap() && socket.taken == b"heldnext");
+    }
+
+    #[test]
     fn sent_bytes_take_no_memory_for_long() {
         let mut output = Output::default();
         let mut socket = Socket { taken: Vec::new(), room: 0 };
         reply(&mut output, &"x".repeat(300_000), 0);
         reply(&mut output, "held", 1);
-        assert_eq!(sent(&mut output, &mut socket, 400_000).len(), 300_000);
+        let lens = [0; 5].map(|_| sent(&mut output, &mut socket, 400_000).len());
+        assert_eq!((lens.iter().sum::<usize>(), lens[0]), (300_000, SENT_AT_ONCE));
         assert_eq!(output.bytes.len(), 4);
         output.release(Csn(1), |_| {});
         assert_eq!(sent(&mut output, &mut socket, 10), "held");
