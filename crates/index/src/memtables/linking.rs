@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use super::PREFETCHED_MAX;
 use super::block::{self, BlockHeader};
 use super::memtable::Memtable;
-use super::node::{NodeRef, Position};
+use super::node::{NodeRef, Position, key_prefix};
 use super::skip_list::SkipList;
 use crate::memory::IndexMemory;
 use fulgurite_types::sync::{AtomicPtr, Mutex};
@@ -143,6 +143,7 @@ impl Linking {
 /// A node with the numbers that mostly decide where it belongs: they are compared without a look at the node.
 #[derive(Clone, Copy)]
 pub(super) struct Numbered<'a> {
+    /// Of the bytes after those that others share: those of one key have the same.
     prefix: u64,
     /// Of two versions the newer one comes first.
     inverse_csn: u64,
@@ -177,13 +178,34 @@ fn sorted(
         next = unsafe { block.as_ref() }.below;
     }
     nodes.sort_unstable_by_key(|numbered| (numbered.prefix, numbered.inverse_csn));
-    // Most with one prefix have one key.
     for run in nodes.chunk_by_mut(|a, b| a.prefix == b.prefix) {
-        if !run.windows(2).all(|two| two[0].node.has_key_of(two[1].node)) {
+        sort_run(run);
+    }
+    nodes
+}
+
+/// Sorts nodes of one prefix. Most have one key, but in a first memtable, where it is not known what the keys share: that is left out of
+/// the prefixes then.
+fn sort_run(run: &mut [Numbered<'_>]) {
+    if has_one_key(run) {
+        return;
+    }
+    let first = run[0].node.key();
+    let shared_with_first = |key: &[u8]| first.iter().zip(key).take_while(|(a, b)| a == b).count();
+    let shared = run.iter().map(|numbered| shared_with_first(numbered.node.key())).min().unwrap_or(0);
+    for numbered in run.iter_mut() {
+        numbered.prefix = key_prefix(&numbered.node.key()[shared..]);
+    }
+    run.sort_unstable_by_key(|numbered| (numbered.prefix, numbered.inverse_csn));
+    for run in run.chunk_by_mut(|a, b| a.prefix == b.prefix) {
+        if !has_one_key(run) {
             run.sort_unstable_by_key(|numbered| (numbered.node.key(), numbered.inverse_csn));
         }
     }
-    nodes
+}
+
+fn has_one_key(nodes: &[Numbered<'_>]) -> bool {
+    nodes.windows(2).all(|two| two[0].node.has_key_of(two[1].node))
 }
 
 /// All versions of a memtable that were adopted before, in order, without linking them.

@@ -87,6 +87,20 @@ fn a_table_is_linked_ahead_while_it_is_walked() {
     assert_eq!(memory.memtable_bytes(), 0);
 }
 
+/// In a first memtable all prefixes are those of what the keys share, and versions of a key are far apart.
+#[test]
+fn a_merge_of_a_first_memtable_sorts_keys_that_begin_alike() {
+    let memtables = Memtables::new();
+    let mut expected = BTreeMap::<Vec<u8>, Vec<u64>>::new();
+    for csn in 1..=3_000u64 {
+        let key = format!("a beginning of many bytes:{}:its end", csn * 7919 % 997).into_bytes();
+        memtables.apply(block([&key[..]], b"value"), Csn(csn), Lsn::NULL);
+        expected.entry(key).or_default().insert(0, csn);
+    }
+    memtables.freeze(Csn(3_000));
+    assert_eq!(merged(&memtables), expected.into_iter().collect::<Vec<_>>());
+}
+
 #[test]
 fn what_is_only_written_is_linked_ahead_once_it_is_very_much() {
     let memory = Arc::new(IndexMemory::default());
