@@ -545,10 +545,11 @@ impl IoThread {
     /// Files a connection where it waits.
     pub(super) fn file(&mut self, token: usize, mut next: Next) {
         let Some(connection) = &mut self.connections[token] else { return };
-        // What is sent in a moment does not count yet.
+        // What is sent in a moment does not count yet, nor what is sent in the next turn.
         let is_to_be_sent = connection.is_in_outbox;
         let hard_bytes = self.shared.settings.output_limit().hard_bytes;
-        if hard_bytes > 0 && connection.output.unsent() > hard_bytes && !is_to_be_sent {
+        let is_over = hard_bytes > 0 && connection.output.unsent() > hard_bytes;
+        if is_over && !is_to_be_sent && next != Next::Turn {
             tracing::warn!("a connection is closed: it leaves more replies than client-output-buffer-limit");
             next = Next::Close;
         }

@@ -292,6 +292,13 @@ fn limits_change_while_the_server_runs() {
     _ = std::io::Write::write_all(&mut slow.stream, &echo.repeat(20));
     wait_until(|| client.ask("CLIENT LIST").matches("id=").count() == 1);
     assert_eq!(client.ask("PING"), "PONG");
+    // One that takes its replies at once, although they leave 64 KiB at a time.
+    assert_eq!(
+        client.ask_arguments(&["CONFIG", "SET", "client-output-buffer-limit", "normal 150000 0 0"]),
+        "OK"
+    );
+    let text = "x".repeat(250_000);
+    assert_eq!(client.ask_arguments(&["ECHO", &text]), format!("{text:?}"));
 }
 
 #[test]
