@@ -104,7 +104,7 @@ struct Side<'a> {
 pub struct Range<'a> {
     table: Arc<TableState>,
     at: ReadPoint,
-    span: KeySpan,
+    span: Arc<KeySpan>,
     own: Option<&'a TableWrites>,
     front: Option<Side<'a>>,
     back: Option<Side<'a>>,
@@ -157,7 +157,7 @@ impl<'a> Range<'a> {
             engine: engine.clone(),
             table: table.clone(),
             at: snapshot.at(),
-            span,
+            span: Arc::new(span),
             own,
             front: None,
             back: None,
@@ -329,13 +329,12 @@ impl<'a> Range<'a> {
         };
         let side = match side {
             Some(side) => side,
-            None => side.insert(Side {
-                direction,
-                cursor: self.table.index.cursor_with(self.at, self.io),
-                own: self.own,
-                own_next: None,
-                position: Position::NotStarted,
-            }),
+            None => {
+                let mut cursor = self.table.index.cursor_with(self.at, self.io);
+                cursor.set_limits(self.span.clone());
+                let position = Position::NotStarted;
+                side.insert(Side { direction, cursor, own: self.own, own_next: None, position })
+            }
         };
         if !side.step(&self.span, self.at.now_ms)? {
             return Ok(false);

@@ -367,6 +367,10 @@ pub trait Base: Send + Sync {
 /// find nodes older than the step. So a cursor is right while nodes change under it if its owner uses the list of
 /// memtables that it took before it sought the cursor (INV-IDX-1).
 pub trait BaseCursor: Send {
+    /// Keys beyond these are not asked for. It may be at one, or at the end instead.
+    fn set_limits(&mut self, limits: Arc<KeySpan>) {
+        let _ = limits;
+    }
     /// Moves to the first key at or after `start`.
     fn seek(&mut self, start: &[u8]) -> Result<(), IndexError>;
     /// Moves to the last key before `end`; `None`: to the last key of all.

@@ -20,11 +20,37 @@ pub struct BTreeCursor {
     index: usize,
     /// That entry, decoded.
     entry: CurrentEntry,
+    /// The keys that it is asked for; `None`: all.
+    limits: Option<Arc<KeySpan>>,
 }
 
 impl BTreeCursor {
     pub(crate) fn new(tree: Arc<Tree>, at: Csn, io: Io) -> BTreeCursor {
-        BTreeCursor { tree, at, path: Path::reading(io), index: 0, entry: CurrentEntry::default() }
+        let entry = CurrentEntry::default();
+        BTreeCursor { tree, at, path: Path::reading(io), index: 0, entry, limits: None }
+    }
+
+    /// Moves to the next leaf, or to the end if no key there is asked for; returns the first entry that the walk has not passed.
+    fn next_leaf(&mut self) -> Result<usize, IndexError> {
+        let upper = self.path.leaf().and_then(|leaf| leaf.fences().upper);
+        if let (Some(upper), Some(limits)) = (upper, &self.limits)
+            && !limits.ends_after(upper)
+        {
+            self.path.clear();
+            return Ok(0);
+        }
+        self.path.next_leaf(&self.tree)
+    }
+
+    /// The same, to the previous leaf; returns the entry after the last one that the walk has not passed.
+    fn previous_leaf(&mut self) -> Result<usize, IndexError> {
+        if let (Some(leaf), Some(limits)) = (self.path.leaf(), &self.limits)
+            && leaf.fences().lower <= &*limits.start
+        {
+            self.path.clear();
+            return Ok(0);
+        }
+        self.path.previous_leaf(&self.tree)
     }
 
     /// Moves to the first visible entry at or after entry `from` of the path's leaf, which starts a key.
@@ -35,7 +61,7 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            from = self.path.next_leaf(&self.tree)?;
+            from = self.next_leaf()?;
         }
         Ok(())
     }
@@ -48,13 +74,17 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            end = self.path.previous_leaf(&self.tree)?;
+            end = self.previous_leaf()?;
         }
         Ok(())
     }
 }
 
 impl BaseCursor for BTreeCursor {
+    fn set_limits(&mut self, limits: Arc<KeySpan>) {
+        self.limits = Some(limits);
+    }
+
     fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
         self.path.seek(&self.tree, Target::Key(start))?;
         let from = self.path.leaf().map_or(0, |leaf| leaf.lower_bound(start));
@@ -76,7 +106,7 @@ impl BaseCursor for BTreeCursor {
             self.entry.set(leaf, index);
             return Ok(());
         }
-        let from = self.path.next_leaf(&self.tree)?;
+        let from = self.next_leaf()?;
         self.forward(from)
     }
 

@@ -34,6 +34,8 @@ pub struct MemtableCursor {
     asked: usize,
     current: Option<NodeRef<'static>>,
     forward: bool,
+    /// The keys that it is asked for; `None`: all.
+    limits: Option<Arc<KeySpan>>,
 }
 
 /// The cursor's list was taken back because memtables were merged. The caller seeks the cursor, by key, and then the
@@ -53,7 +55,18 @@ impl MemtableCursor {
             asked: 0,
             current: None,
             forward: true,
+            limits: None,
         }
+    }
+
+    /// Keys beyond these are not asked for. It may be at one, or at the end instead: it does not walk on there past versions above its CSN,
+    /// which may be many.
+    pub fn set_limits(&mut self, limits: Arc<KeySpan>) {
+        self.limits = Some(limits);
+    }
+
+    pub(crate) fn limits(&self) -> Option<&KeySpan> {
+        self.limits.as_deref()
     }
 
     /// Whether it was sought in this list. May be wrongly true if it no longer holds its list and a later one has the
@@ -72,15 +85,16 @@ impl MemtableCursor {
         &mut self,
         lists: &CurrentList,
         forward: bool,
-        mut find: impl FnMut(&Memtable, Csn) -> Option<NodeRef<'_>>,
+        mut find: impl for<'m> FnMut(&'m Memtable, Csn, Option<&KeySpan>) -> Option<NodeRef<'m>>,
     ) {
         let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock_current(lists);
         let Held { list: Some(list), next_nodes, lent, .. } = &mut *held else {
             unreachable!("`lock_current` sets the list")
         };
         for (next, memtable) in next_nodes.iter_mut().zip(list.newest_first()) {
+            let found = find(memtable, self.at, self.limits.as_deref());
             // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as `next_nodes` is used.
-            *next = find(memtable, self.at).map(|node| unsafe { node.detach() });
+            *next = found.map(|node| unsafe { node.detach() });
         }
         self.current = nearest(next_nodes, forward);
         *lent = Lent::default();
@@ -92,12 +106,12 @@ impl MemtableCursor {
     /// Moves to the first key at or after `start`, in the current memtables, whose versions at or below its CSN are linked
     /// (INV-IDX-17).
     pub(super) fn seek(&mut self, lists: &CurrentList, start: &[u8]) {
-        self.seek_in(lists, true, |memtable, at| first_visible(memtable.list(), start, at));
+        self.seek_in(lists, true, |memtable, at, limits| first_visible(memtable.list(), start, at, limits));
     }
 
     /// The same, to the last key before `end`.
     pub(super) fn seek_back(&mut self, lists: &CurrentList, end: Option<&[u8]>) {
-        self.seek_in(lists, false, |memtable, at| last_visible(memtable.list(), end, at));
+        self.seek_in(lists, false, |memtable, at, limits| last_visible(memtable.list(), end, at, limits));
     }
 
     /// Moves to the next entry in the direction of the last seek.
@@ -129,7 +143,7 @@ impl MemtableCursor {
                 if let Some(node) = *next
                     && node.has_key_of(current)
                 {
-                    *next = next_visible(node, self.at);
+                    *next = next_visible(node, self.at, self.limits.as_deref());
                 }
             }
             *entry = nearest(next_nodes, true);
@@ -150,7 +164,8 @@ impl MemtableCursor {
             if let Some(node) = *next
                 && node.has_key_of(current)
             {
-                let found = last_visible(memtable.list(), Some(current.key()), self.at);
+                let limits = self.limits.as_deref();
+                let found = last_visible(memtable.list(), Some(current.key()), self.at, limits);
                 // SAFETY: as in `seek_in`.
                 *next = found.map(|node| unsafe { node.detach() });
             }
@@ -206,33 +221,51 @@ fn nearest(next_nodes: &[Option<NodeRef<'static>>], forward: bool) -> Option<Nod
     })
 }
 
-/// The first node at or after `node` that is visible at `at`: its key's newest, because newer ones come first.
-fn skip_invisible(mut node: Option<NodeRef<'_>>, at: Csn) -> Option<NodeRef<'_>> {
+/// The first node at or after `node` that is visible at `at`: its key's newest, because newer ones come first. `None` if there is none
+/// among the keys asked for, and invisible ones beyond them.
+fn skip_invisible<'g>(
+    mut node: Option<NodeRef<'g>>,
+    at: Csn,
+    limits: Option<&KeySpan>,
+) -> Option<NodeRef<'g>> {
     while let Some(hidden) = node
         && hidden.csn() > at
     {
+        if limits.is_some_and(|asked| !asked.ends_after(hidden.key())) {
+            return None;
+        }
         node = hidden.next(0);
     }
     node
 }
 
-fn next_visible(node: NodeRef<'_>, at: Csn) -> Option<NodeRef<'_>> {
+fn next_visible<'g>(node: NodeRef<'g>, at: Csn, limits: Option<&KeySpan>) -> Option<NodeRef<'g>> {
     let mut next = node.next(0);
     while let Some(older) = next
-        && (older.csn() > at || older.has_key_of(node))
+        && older.has_key_of(node)
     {
         next = older.next(0);
     }
-    next
+    skip_invisible(next, at, limits)
 }
 
 /// The newest visible version of the first key at or after `start` that has one.
-fn first_visible<'g>(list: &'g SkipList, start: &[u8], at: Csn) -> Option<NodeRef<'g>> {
-    skip_invisible(list.at_or_after(&list.position(start, at)), at)
+fn first_visible<'g>(
+    list: &'g SkipList,
+    start: &[u8],
+    at: Csn,
+    limits: Option<&KeySpan>,
+) -> Option<NodeRef<'g>> {
+    skip_invisible(list.at_or_after(&list.position(start, at)), at, limits)
 }
 
 /// The newest visible version of the last key before `end` that has one.
-fn last_visible<'g>(list: &'g SkipList, end: Option<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
+fn last_visible<'g>(
+    list: &'g SkipList,
+    end: Option<&[u8]>,
+    at: Csn,
+    limits: Option<&KeySpan>,
+) -> Option<NodeRef<'g>> {
     let mut oldest = match end {
         None => list.last(),
         Some(end) => list.before(&list.position(end, Csn::MAX)),
@@ -241,6 +274,9 @@ fn last_visible<'g>(list: &'g SkipList, end: Option<&[u8]>, at: Csn) -> Option<N
         // `node` is its key's oldest version: if it is not visible, none is.
         if node.csn() <= at {
             return list.at_or_after(&list.position(node.key(), at));
+        }
+        if limits.is_some_and(|asked| asked.starts_after(node.key())) {
+            return None;
         }
         oldest = list.before(&node.position_of_newest());
     }
@@ -258,7 +294,7 @@ pub(super) fn any_newer_value(memtable: &Memtable, range: KeySpan<&[u8]>, than: 
 }
 
 fn any(memtable: &Memtable, range: KeySpan<&[u8]>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
-    let mut node = first_visible(memtable.list(), range.start, Csn::MAX);
+    let mut node = first_visible(memtable.list(), range.start, Csn::MAX, None);
     while let Some(version) = node {
         let is_inside = range.ends_after(version.key());
         if !is_inside || wanted(version) {

@@ -204,3 +204,56 @@ fn a_predecessor_of_another_key_with_the_same_hash_does_no_harm() {
         }
     }
 }
+
+/// What a reader does not see beyond the keys that it asks for may be much: all that was written since.
+#[test]
+fn a_cursor_with_limits_does_not_walk_beyond_them() {
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
+    table.apply(number(1, [0, 50, 99].into_iter()), Csn(1), Lsn::NULL);
+    table.apply(number(2, (0..100).filter(|key| ![0, 50, 99].contains(key))), Csn(2), Lsn::NULL);
+    let span = |keys: std::ops::Range<u64>| {
+        KeySpan::new(keys.start.to_be_bytes()[..].into(), Some(keys.end.to_be_bytes()[..].into()))
+    };
+    let keys_of = |at: u64, limits: Option<KeySpan>, forward: bool| {
+        let mut cursor = table.cursor(ReadPoint { csn: Csn(at), now_ms: 0 });
+        if let Some(limits) = limits {
+            cursor.set_limits(Arc::new(limits));
+        }
+        let from = 50_u64.to_be_bytes();
+        if forward { cursor.seek(&from) } else { cursor.seek_back(Some(&51_u64.to_be_bytes())) }.unwrap();
+        std::iter::from_fn(|| {
+            let key = u64::from_be_bytes(cursor.key()?.try_into().unwrap());
+            if forward { cursor.next() } else { cursor.prev() }.unwrap();
+            Some(key)
+        })
+        .collect::<Vec<_>>()
+    };
+    let check = |at| {
+        assert_eq!((keys_of(at, None, true), keys_of(at, None, false)), (vec![50, 99], vec![50, 0]));
+        let near = [true, false].map(|forward| keys_of(at, Some(span(50..60)), forward));
+        assert_eq!(near, [[50], [50]], "the others are behind those that it passes");
+        assert_eq!(keys_of(at, Some(span(1..101)), true), [50, 99]);
+        assert_eq!(keys_of(at, Some(span(0..51)), false), [50, 0]);
+    };
+    check(1);
+    // The same where what it does not see are tombstones, in the base.
+    let mut builder = BlockBuilder::new(TABLE, 0, 0);
+    let keys = (0..100_u64).map(u64::to_be_bytes);
+    for key in keys.filter(|key| ![0, 50, 99].map(u64::to_be_bytes).contains(key)) {
+        builder.push(BlockOp {
+            key: &key,
+            hash: hash_key(TABLE, &key),
+            flags: VersionFlags(VersionFlags::TOMBSTONE),
+            expires_at_ms: 0,
+            payload: &[],
+            value_offset: None,
+            checksum: 0,
+        });
+    }
+    table.apply(builder.finish(), Csn(3), Lsn::NULL);
+    table.freeze(Csn(3));
+    let rules = PruneRules { snapshots: vec![Csn(1)], ..rules_at(Csn(3), &table) };
+    assert!(table.merge_oldest(&rules).unwrap());
+    check(1);
+    check(3);
+}

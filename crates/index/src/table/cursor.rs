@@ -75,6 +75,12 @@ impl<S: Base> Cursor<S> {
         }
     }
 
+    /// Keys beyond these are not asked for: where it would pass many there that the reader does not see, it is at the end instead.
+    pub fn set_limits(&mut self, limits: Arc<KeySpan>) {
+        self.memtables.set_limits(limits.clone());
+        self.base.set_limits(limits);
+    }
+
     /// The reader's CSN and time.
     pub fn read_point(&self) -> ReadPoint {
         self.at
@@ -308,10 +314,22 @@ impl<S: Base> Cursor<S> {
                     }
                     return Ok(());
                 }
+                Seen::No(_) if self.is_beyond_limits() => {
+                    self.record_passed();
+                    self.passed.restart();
+                    self.source = Source::End;
+                    return Ok(());
+                }
                 Seen::No(since) => self.pass(since)?,
                 Seen::Unknown => self.look_again()?,
             }
         }
+    }
+
+    /// Whether the nearest key is none of those that are asked for.
+    fn is_beyond_limits(&self) -> bool {
+        let (Some(limits), Some(key)) = (self.memtables.limits(), self.key()) else { return false };
+        if self.forward { !limits.ends_after(key) } else { limits.starts_after(key) }
     }
 
     #[inline(always)]
@@ -376,19 +394,28 @@ impl<S: Base> Cursor<S> {
         Ok(())
     }
 
-    /// Records the run of unseen keys that ends before the current key, for later cursors.
+    /// Records the run of unseen keys that ends before the current key, for later cursors. It ends at the limits, too: what the memtables
+    /// have beyond these may have been left out.
     fn record_passed(&mut self) {
-        let key = match self.source {
-            Source::End => return,
-            Source::Base => self.base.key(),
-            Source::Memtables | Source::Both => self.memtables.key(),
-        };
-        let key = key.expect("the cursor is at an entry");
-        // To be certain it would have versions linked.
-        let may_record = self.table.order_memtables(self.io).is_ok();
-        if let Some(range) = self.passed.take(key, self.forward)
-            && may_record
+        if self.source == Source::End || !self.passed.is_long() {
+            return;
+        }
+        let mut edge = self.key().expect("the cursor is at an entry").to_vec();
+        if !self.forward {
+            edge.push(0);
+        }
+        let limit = self
+            .memtables
+            .limits()
+            .and_then(|asked| if self.forward { asked.end.as_deref() } else { Some(&*asked.start) });
+        if let Some(limit) = limit
+            && (if self.forward { *limit < *edge } else { *limit > *edge })
         {
+            edge = limit.to_vec();
+        }
+        let range = self.passed.take(edge, self.forward);
+        // To be certain it would have versions linked.
+        if self.table.order_memtables(self.io).is_ok() {
             self.table.memtables.record_empty(range, self.at.csn);
         }
     }

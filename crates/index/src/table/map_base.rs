@@ -53,7 +53,7 @@ impl Base for MapBase {
     }
 
     fn cursor(&self, at: Csn) -> MapCursor {
-        MapCursor { map: self.0.clone(), at, leaf: VecDeque::new(), forward: true }
+        MapCursor { map: self.0.clone(), at, leaf: VecDeque::new(), forward: true, limits: None }
     }
 
     /// A step ends after about `bytes_max` bytes of keys.
@@ -135,6 +135,7 @@ pub(super) struct MapCursor {
     at: Csn,
     leaf: VecDeque<(Vec<u8>, Version)>,
     forward: bool,
+    limits: Option<Arc<KeySpan>>,
 }
 
 impl MapCursor {
@@ -145,6 +146,15 @@ impl MapCursor {
             newest(versions, self.at).map(|version| (key.clone(), version.clone()))
         };
         self.forward = forward;
+        let mut range = range;
+        if let Some(limits) = self.limits.as_deref().map(KeySpan::borrowed) {
+            let (start, end) = if forward { (&[][..], limits.end) } else { (limits.start, None) };
+            range = range.intersection(KeySpan::new(start, end));
+            if range.is_empty() {
+                self.leaf = VecDeque::new();
+                return;
+            }
+        }
         self.leaf = if forward {
             map.range::<[u8], _>(range).filter_map(visible).take(LEAF_ENTRIES).collect()
         } else {
@@ -164,6 +174,10 @@ impl MapCursor {
 }
 
 impl BaseCursor for MapCursor {
+    fn set_limits(&mut self, limits: Arc<KeySpan>) {
+        self.limits = Some(limits);
+    }
+
     fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
         self.load(KeySpan::from(start), true);
         Ok(())

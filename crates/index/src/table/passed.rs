@@ -73,22 +73,20 @@ impl Passed {
         self.keys == self.range_keys
     }
 
-    /// The run that ends before `key`, if it is long enough; it may continue there.
-    pub fn take(&mut self, key: &[u8], forward: bool) -> Option<EmptyRange> {
-        if self.keys < KEYS_MIN {
-            return None;
-        }
-        let mut last = key.to_vec();
-        if !forward {
-            last.push(0);
-        }
+    /// Whether it is long enough to be recorded.
+    pub fn is_long(&self) -> bool {
+        self.keys >= KEYS_MIN
+    }
+
+    /// The run; it may continue. Forward, `edge` is the first key after it, and backward, its first key.
+    pub fn take(&mut self, edge: Vec<u8>, forward: bool) -> EmptyRange {
         let (keys, since) = (self.keys.into(), self.since);
-        let begin = std::mem::replace(&mut self.begin, last.clone());
+        let begin = std::mem::replace(&mut self.begin, edge.clone());
         self.keys = 0;
         self.since = ReadPoint::default();
         self.range_keys = self.range_keys.saturating_mul(2).min(RANGE_KEYS_MAX);
-        let (start, end) = if forward { (begin, last) } else { (last, begin) };
-        Some(EmptyRange { start, end, since, keys })
+        let (start, end) = if forward { (begin, edge) } else { (edge, begin) };
+        EmptyRange { start, end, since, keys }
     }
 }
 

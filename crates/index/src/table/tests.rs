@@ -44,7 +44,8 @@ enum Step {
     Snapshot,
     Release(usize),
     RemoveRanges,
-    Open(usize, usize, bool),
+    /// The last two are keys between which it is asked for some.
+    Open(usize, usize, bool, Option<(usize, usize)>),
     Walk(usize, Vec<bool>),
     /// The look-ups and commits that follow begin where it found the keys.
     Prefetch,
@@ -69,7 +70,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::Snapshot),
         2 => any::<usize>().prop_map(Step::Release),
         1 => Just(Step::RemoveRanges),
-        3 => (any::<usize>(), key.clone(), any::<bool>()).prop_map(|(s, k, f)| Step::Open(s, k, f)),
+        3 => (any::<usize>(), key.clone(), any::<bool>(), prop::option::of((key.clone(), key.clone())))
+            .prop_map(|(s, k, f, limits)| Step::Open(s, k, f, limits)),
         5 => (any::<usize>(), prop::collection::vec(prop::bool::weighted(0.7), 1..5))
             .prop_map(|(c, moves)| Step::Walk(c, moves)),
         3 => Just(Step::Prefetch),
@@ -82,6 +84,18 @@ struct OpenCursor {
     cursor: Cursor<MapBase>,
     at: ReadPoint,
     key: Option<Vec<u8>>,
+    limits: Option<(usize, usize)>,
+}
+
+impl OpenCursor {
+    /// Whether the model's key is none that the cursor was asked for, after a move in this direction. It may be at another one there.
+    fn is_beyond_limits(&self, forward: bool) -> bool {
+        let Some((start, end)) = self.limits else { return false };
+        let is_beyond = |key: &[u8]| if forward { key >= KEYS[end] } else { key < KEYS[start] };
+        let is_beyond_limits = self.key.as_deref().is_some_and(is_beyond);
+        assert!(!is_beyond_limits || self.cursor.key().is_none_or(is_beyond));
+        is_beyond_limits
+    }
 }
 
 struct World {
@@ -173,7 +187,7 @@ impl World {
             }
             Step::Release(_) => {}
             Step::RemoveRanges => self.remove_ranges(),
-            Step::Open(at, key, forward) => self.open(at, KEYS[key], forward),
+            Step::Open(at, key, forward, limits) => self.open(at, KEYS[key], forward, limits),
             Step::Walk(i, moves) => self.walk(i, &moves),
             Step::Prefetch => self.table.prefetch(KEYS),
             Step::Check(i) => self.check(i),
@@ -213,10 +227,13 @@ impl World {
         self.table.range_deletes().drop_up_to(up_to);
     }
 
-    fn open(&mut self, snapshot: usize, key: &[u8], forward: bool) {
+    fn open(&mut self, snapshot: usize, key: &[u8], forward: bool, limits: Option<(usize, usize)>) {
         let at = self.snapshots.get(snapshot % (self.snapshots.len() + 1)).copied().unwrap_or(self.visible());
         let at = ReadPoint { csn: at, now_ms: NOW_MS + (snapshot % 2) as u64 };
         let mut cursor = self.table.cursor(at);
+        if let Some((start, end)) = limits {
+            cursor.set_limits(Arc::new(KeySpan::new(KEYS[start].into(), Some(KEYS[end].into()))));
+        }
         let mut keys = KEYS.iter().copied().filter(|key| self.value_at(key, at).is_some());
         let expected = if forward {
             cursor.seek(&key_after(key)).unwrap();
@@ -225,8 +242,12 @@ impl World {
             cursor.seek_back(Some(&key_after(key))).unwrap();
             keys.rfind(|k| *k <= key)
         };
-        assert_eq!(cursor.key(), expected);
-        self.cursors.push(OpenCursor { cursor, at, key: expected.map(<[u8]>::to_vec) });
+        let open = OpenCursor { cursor, at, key: expected.map(<[u8]>::to_vec), limits };
+        if open.is_beyond_limits(forward) {
+            return;
+        }
+        self.check_position(&open);
+        self.cursors.push(open);
         if self.cursors.len() > 4 {
             self.cursors.remove(0);
         }
@@ -251,6 +272,9 @@ impl World {
                 open.cursor.next().unwrap()
             } else {
                 open.cursor.prev().unwrap()
+            }
+            if open.is_beyond_limits(forward) {
+                return;
             }
             self.check_position(&open);
         }

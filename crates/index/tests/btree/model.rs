@@ -526,11 +526,38 @@ impl World {
             if from > 0 {
                 assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(from)));
             }
+            let keys = rows[from..].iter().take(rng.below(40) as usize).map(|row| row.0.clone());
+            let keys = keys.collect::<Vec<_>>();
+            self.check_limits(
+                &probe,
+                &rows[from + keys.len()..].first().map_or(key(9999), |row| row.0.clone()),
+                keys,
+            );
             let than = Csn(rng.below(self.csn + 2));
             let newer =
                 self.tree.any_newer_in_range(KeySpan::from(&key_after(&probe)), than, Io::Allowed).unwrap();
             assert_eq!(newer, rows[after..].iter().any(|(_, csn, _)| *csn > than.0));
         }
+    }
+}
+
+impl World {
+    /// The keys from `start` on and before `end` are these. A cursor that is asked for them may be at the end then.
+    fn check_limits(&self, start: &[u8], end: &[u8], keys: Vec<Vec<u8>>) {
+        let limits = KeySpan::new(start, Some(end));
+        let walked = |forward: bool| {
+            let mut cursor = self.tree.cursor(Csn::MAX);
+            cursor.set_limits(Arc::new(limits.owned()));
+            if forward { cursor.seek(start) } else { cursor.seek_back(Some(end)) }.unwrap();
+            std::iter::from_fn(|| {
+                let key = cursor.key().filter(|key| limits.contains(key))?.to_vec();
+                if forward { cursor.next() } else { cursor.prev() }.unwrap();
+                Some(key)
+            })
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(walked(true), keys);
+        assert_eq!(walked(false), keys.into_iter().rev().collect::<Vec<_>>());
     }
 }
 
