@@ -48,6 +48,7 @@ mod locks;
 mod long_exec;
 mod long_reply;
 mod model;
+mod pace;
 mod pause;
 mod random;
 mod reclaim;

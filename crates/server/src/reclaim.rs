@@ -13,6 +13,7 @@ use crate::model::{
     Counted, Counts, DAMAGED, Garbage, Old, Write, content_bounds, expiry_key, garbage_key, split_expiry_key,
     split_head_key,
 };
+use crate::pace;
 use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::stop::{Result, Stop};
@@ -43,6 +44,7 @@ pub(crate) struct Reclaimed {
 pub(crate) fn run(shared: &Arc<Shared>, counts: Counts) {
     let mut reclaimer = Reclaimer { shared, counts, rows_max: ROWS_MAX, damaged: HashSet::new() };
     loop {
+        pace::begin(&shared.env);
         let expired = reclaimer.reclaim_expired();
         let taken = expired.and_then(|expired| Ok(expired.max(reclaimer.reclaim_garbage()?)));
         let pause = match taken {
@@ -186,6 +188,7 @@ impl Reclaimer<'_> {
         let rows = snapshot.range(&tables.content, content_bounds(id))?;
         let rows = rows.take(self.rows_max).map(|entry| Ok(entry?.0)).collect::<Result<Vec<_>>>()?;
         for row in &rows {
+            pace::step();
             txn.delete(&tables.content, row)?;
         }
         if rows.len() < self.rows_max {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fulgurite::Missing;
 
+use crate::pace;
 use crate::stop::Stop;
 
 /// On which kind of thread a command runs.
@@ -71,6 +72,14 @@ impl Runner {
     /// Why a command ends that would have to wait for what others do, for longer than it may.
     pub fn give_up(self) -> Stop {
         if self.may_wait() { Stop::Large } else { Stop::Blocked(Missing::Latch) }
+    }
+
+    /// A command did as much as a row takes: where it may take long, others may have their turn.
+    #[inline]
+    pub fn step(self) {
+        if self.may_wait() {
+            pace::step();
+        }
     }
 
     /// Whether a command may take as long as it does.

@@ -13,6 +13,7 @@ use crate::command::find;
 use crate::execute::{Outcome, execute};
 use crate::io::{Message, Storing};
 use crate::model::Counts;
+use crate::pace;
 use crate::runner::{Pool, Runner};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -110,6 +111,7 @@ pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, pool: Pool) {
     }
     let runner = pool.runner();
     while let Some(Task { thread, token, mut session, work, queued_ns, .. }) = shared.queues.of(pool).pop() {
+        pace::begin(&shared.env);
         let waited_ns = shared.monotonic_ns().saturating_sub(queued_ns);
         let mut reply = Vec::new();
         let (mut paused, mut storing) = (None, None);

@@ -1,8 +1,8 @@
 //! The priority of threads.
 
-/// By so much a thread is nicer than the process: it gets about a tenth of a processor for which another competes.
+/// By so much a thread is nicer than the process: it gets about a quarter of a processor for which another competes.
 #[cfg(target_os = "linux")]
-const NICER: libc::c_int = 10;
+const NICER: libc::c_int = 5;
 
 /// Lowers the priority of the calling thread, which no program has to be privileged for. On Linux it is an attribute of the thread, and
 /// not of the process as POSIX has it.

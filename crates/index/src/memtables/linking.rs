@@ -15,7 +15,7 @@ use super::memtable::Memtable;
 use super::node::{NodeRef, Position, key_prefix};
 use super::skip_list::SkipList;
 use crate::memory::IndexMemory;
-use fulgurite_types::sync::{AtomicPtr, Mutex};
+use fulgurite_types::sync::{AtomicPtr, Mutex, yield_now};
 use smallvec::SmallVec;
 
 /// A walk that must not wait links at most so many: half a millisecond.
@@ -135,7 +135,8 @@ impl Linking {
     fn link_rest(&self, memtable: &Memtable, list: &SkipList) {
         let linked = self.up_to.load(Ordering::Relaxed);
         let top = memtable.newest_block();
-        link_sorted(&sorted(memtable, top, linked, self.unlinked(memtable) as usize), list);
+        // Others wait for the lock: it does not yield.
+        link_sorted(&sorted(memtable, top, linked, self.unlinked(memtable) as usize, |_| {}), list);
         self.up_to.store(top, Ordering::Release);
     }
 }
@@ -161,32 +162,47 @@ impl<'a> Numbered<'a> {
     }
 }
 
-/// The nodes of a block of the memtable and of those below it, down to another or to the end, in order.
+/// To look at a node takes as long as so many comparisons of two that are in the processor's cache.
+const COMPARISONS_A_LOOK: u32 = 16;
+
+/// The nodes of a block of the memtable and of those below it, down to another or to the end, in order. Says after each `step` how many
+/// comparisons it took.
 fn sorted(
     _memtable: &Memtable,
     top: *mut BlockHeader,
     bottom: *mut BlockHeader,
     expected: usize,
+    mut step: impl FnMut(u32),
 ) -> Vec<Numbered<'_>> {
     let mut nodes = Vec::with_capacity(expected);
     let mut next = top;
     while next != bottom {
         let block = NonNull::new(next).expect("the bottom is among those below");
         // SAFETY: the memtable owns its blocks, each with those below it, and they were stamped before.
-        nodes.extend(unsafe { block::nodes(block) }.map(Numbered::new));
+        for node in unsafe { block::nodes(block) } {
+            nodes.push(Numbered::new(node));
+            step(COMPARISONS_A_LOOK);
+        }
         // SAFETY: as above.
         next = unsafe { block.as_ref() }.below;
     }
-    nodes.sort_unstable_by_key(|numbered| (numbered.prefix, numbered.inverse_csn));
+    sort_by_numbers(&mut nodes, &mut step);
     for run in nodes.chunk_by_mut(|a, b| a.prefix == b.prefix) {
-        sort_run(run);
+        sort_run(run, &mut step);
     }
     nodes
 }
 
+fn sort_by_numbers(nodes: &mut [Numbered<'_>], step: &mut impl FnMut(u32)) {
+    nodes.sort_unstable_by(|a, b| {
+        step(1);
+        (a.prefix, a.inverse_csn).cmp(&(b.prefix, b.inverse_csn))
+    });
+}
+
 /// Sorts nodes of one prefix. Most have one key, but in a first memtable, where it is not known what the keys share: that is left out of
 /// the prefixes then.
-fn sort_run(run: &mut [Numbered<'_>]) {
+fn sort_run(run: &mut [Numbered<'_>], step: &mut impl FnMut(u32)) {
     if has_one_key(run) {
         return;
     }
@@ -196,10 +212,13 @@ fn sort_run(run: &mut [Numbered<'_>]) {
     for numbered in run.iter_mut() {
         numbered.prefix = key_prefix(&numbered.node.key()[shared..]);
     }
-    run.sort_unstable_by_key(|numbered| (numbered.prefix, numbered.inverse_csn));
+    sort_by_numbers(run, step);
     for run in run.chunk_by_mut(|a, b| a.prefix == b.prefix) {
         if !has_one_key(run) {
-            run.sort_unstable_by_key(|numbered| (numbered.node.key(), numbered.inverse_csn));
+            run.sort_unstable_by(|a, b| {
+                step(COMPARISONS_A_LOOK);
+                (a.node.key(), a.inverse_csn).cmp(&(b.node.key(), b.inverse_csn))
+            });
         }
     }
 }
@@ -208,9 +227,20 @@ fn has_one_key(nodes: &[Numbered<'_>]) -> bool {
     nodes.windows(2).all(|two| two[0].node.has_key_of(two[1].node))
 }
 
+/// A thread that sorts for a merge lets others have the processor after so many comparisons, a fraction of a millisecond, as it does
+/// after each step of the merge.
+const COMPARISONS_A_TURN: u32 = 64 << 10;
+
 /// All versions of a memtable that were adopted before, in order, without linking them.
 pub(super) fn all_sorted(memtable: &Memtable) -> Vec<Numbered<'_>> {
-    sorted(memtable, memtable.newest_block(), ptr::null_mut(), memtable.entries() as usize)
+    let mut comparisons = 0;
+    sorted(memtable, memtable.newest_block(), ptr::null_mut(), memtable.entries() as usize, |some| {
+        comparisons += some;
+        if comparisons >= COMPARISONS_A_TURN {
+            comparisons = 0;
+            yield_now();
+        }
+    })
 }
 
 /// Links sorted nodes one behind the other.

@@ -8,6 +8,7 @@ use fulgurite_resp::parse_i64;
 
 use crate::args::Args;
 use crate::context::Context;
+use crate::pace;
 use crate::stop::{ErrorReply, Result, Stop};
 
 /// An I/O thread does not compare more pairs of bytes.
@@ -130,6 +131,7 @@ fn common_len(a: &[u8], b: &[u8], mut drops: Option<&mut Drops>) -> usize {
     // `row[s]` is the length for so much of the long string as was looked at, and the first `s` bytes of the short one.
     let mut row = vec![0_u32; short.len() + 1];
     for (l, long_byte) in long.iter().enumerate() {
+        pace::step();
         let mut diagonal = 0;
         for (s, short_byte) in short.iter().enumerate() {
             let (without_long, without_short) = (row[s + 1], row[s]);

@@ -160,6 +160,7 @@ fn sorted_items(view: &View<'_>, key: &[u8], options: &SortOptions<'_>) -> Resul
         let all = load(view, kind, &collection, &mut memory)?;
         let mut weighed = weigh(view, all, by, is_alpha, &mut memory)?;
         weighed.sort_by(|a, b| {
+            view.runner.step();
             let order = compare(a, b, by.is_some(), is_alpha);
             if options.is_descending { order.reverse() } else { order }
         });

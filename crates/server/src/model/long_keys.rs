@@ -15,6 +15,7 @@ use super::tables::{Model, TableKey, head_key, split_head_key};
 use super::view::{Source, View};
 use super::write::{DAMAGED, Old};
 use crate::glob;
+use crate::pace;
 use crate::runner::Runner;
 use crate::stop::Result;
 
@@ -79,6 +80,7 @@ impl LongKeys {
         let bounds = (from, keyspace_bounds(self.keyspace).1);
         for entry in self.snapshot.range(&model.tables.heads, bounds)? {
             let (row, record) = entry?;
+            pace::step();
             let Some((_, name)) = split_head_key(&row) else { continue };
             if !glob::matches(&self.pattern, name)
                 || !Old::decode(record, Runner::LongWorker)?.head.is_live(self.now_ms)

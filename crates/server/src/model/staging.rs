@@ -14,9 +14,13 @@ use super::tables::{Garbage, Model, garbage_key};
 use crate::arrivals::Arrivals;
 use crate::stop::{Result, Stop};
 
-/// So many rows of an id, or bytes, are of the command's own transaction; each other transaction has as many.
-const ROWS_MAX: usize = 1_024;
-const BYTES_MAX: usize = 256 << 10;
+/// So many rows of an id, or bytes, are of the command's own transaction.
+const OWN_ROWS_MAX: usize = 1_024;
+const OWN_BYTES_MAX: usize = 256 << 10;
+
+/// Each other transaction has so many rows, or bytes: those of others wait for its commit, and the processor may, too.
+const ROWS_MAX: usize = 128;
+const BYTES_MAX: usize = 64 << 10;
 
 /// What is stored for one command.
 pub(crate) struct Staging {
@@ -46,7 +50,7 @@ impl Staging {
         if self.id.is_none_or(|id| !row.starts_with(&id.to_be_bytes())) {
             return false;
         }
-        self.is_own_full |= self.rows >= ROWS_MAX || self.bytes >= BYTES_MAX;
+        self.is_own_full |= self.rows >= OWN_ROWS_MAX || self.bytes >= OWN_BYTES_MAX;
         if !self.is_own_full {
             self.rows += 1;
             self.bytes += row.len() + value.len();

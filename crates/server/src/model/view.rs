@@ -50,6 +50,7 @@ pub(crate) enum Order {
 impl View<'_> {
     /// The head record of a key, also of one that has expired and is not reclaimed yet.
     pub fn stored(&self, key: &[u8]) -> Result<Option<Old>> {
+        self.runner.step();
         let row = head_key(self.keyspace, key);
         let heads = &self.model.tables.heads;
         let found = match (self.source, self.runner.may_wait()) {
@@ -85,6 +86,7 @@ impl View<'_> {
 
     /// A row of the content of collections.
     pub fn row(&self, row: &[u8]) -> Result<Option<Value>> {
+        self.runner.step();
         let content = &self.model.tables.content;
         let found = match (self.source, self.runner.may_wait()) {
             (Source::Snapshot(snapshot), true) => snapshot.get(content, row)?,
@@ -148,6 +150,7 @@ impl View<'_> {
                     return Err(Stop::Large);
                 }
                 let (key, value) = entry?;
+                self.runner.step();
                 self.check_bytes(&value)?;
                 bytes += key.len() + value.len();
                 if !row(key, value)? {

@@ -252,6 +252,7 @@ impl<'t> Write<'t> {
 
     /// Writes a row of the content of collections.
     pub fn put_row(&mut self, row: &[u8], value: &[u8]) -> Result<()> {
+        self.runner.step();
         if value.len() > VALUE_BYTES_MAX {
             return Err(ErrorReply::TOO_LONG.into());
         }
