@@ -51,6 +51,13 @@ impl BlockStarts {
         (last[..8] == key[..8]).then(|| last.clone())
     }
 
+    /// The last one before a key of its collection.
+    pub fn before(&self, key: &TableKey) -> Option<TableKey> {
+        let starts = self.0.read();
+        let last = starts.keys.range::<TableKey, _>(..key).next_back()?;
+        (last[..8] == key[..8]).then(|| last.clone())
+    }
+
     pub fn learn(&self, start: &TableKey) {
         if start.len() > KEY_BYTES_MAX {
             return;
@@ -83,6 +90,8 @@ mod tests {
         assert_eq!(found(2, b"g"), Some(b"f".to_vec()));
         assert_eq!(found(2, b"f"), Some(b"f".to_vec()));
         assert_eq!(found(2, b"ez"), Some(b"d".to_vec()));
+        assert_eq!(starts.before(&key(2, b"f")), Some(key(2, b"d")));
+        assert_eq!(starts.before(&key(2, b"d")), None);
         assert_eq!((found(2, b"c"), found(3, b"a"), found(1, b"a")), (None, None, None));
         starts.forget(&key(2, b"d"));
         assert_eq!(found(2, b"ez"), None);

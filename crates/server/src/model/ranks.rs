@@ -391,6 +391,29 @@ impl View<'_> {
         Ok(block)
     }
 
+    /// The block before another one; `None` before the first.
+    fn block_before(&self, zset: &Collection, block: &Block) -> Result<Option<Block>> {
+        if block.key == first_block_key(zset.id) {
+            return Ok(None);
+        }
+        let starts = &self.model.block_starts;
+        let start = starts.before(&block.key);
+        let is_whole = block.key.len() <= SECTION_BYTES + END_BYTES_MAX;
+        if let Some(start) = start.as_ref().filter(|_| is_whole)
+            && let Some(value) = self.row(start)?
+        {
+            let before = Block::decode(start, &value)?;
+            if before.end == Block::end_before(&block.key) {
+                return Ok(Some(before));
+            }
+        }
+        let before = self.last_block(zset, Bound::Excluded(block.key.clone()))?;
+        if let Some(before) = before.as_ref().filter(|before| start.as_ref() != Some(&before.key)) {
+            starts.learn(&before.key);
+        }
+        Ok(before)
+    }
+
     fn last_block(&self, zset: &Collection, to: Bound<TableKey>) -> Result<Option<Block>> {
         let from = Bound::Included(first_block_key(zset.id));
         let rows = self.rows((from, to), Order::Backward, 1)?;
@@ -568,6 +591,7 @@ impl Write<'_> {
         let found = self.view().span_rows(&span, Order::Forward, half, 1)?;
         let middle = found.first().ok_or_else(|| damaged_row(&block.key))?;
         let key = in_section(middle, Section::Blocks);
+        self.model.block_starts.learn(&key);
         let end = Block::end_before(&key);
         self.put_block(&Block { key, members: block.members - half, end: block.end })?;
         self.put_block(&Block { key: block.key, members: half, end })?;
@@ -582,13 +606,14 @@ impl Write<'_> {
         if block.members >= max / 4 {
             return self.put_block(&block);
         }
-        let before = self.view().last_block(zset, Bound::Excluded(block.key.clone()))?;
+        let before = self.view().block_before(zset, &block)?;
         match before {
             Some(mut before) if block.members == 0 || before.members + block.members <= max / 2 => {
                 before.members += block.members;
                 before.end = block.end;
                 self.put_block(&before)?;
                 self.delete_row(&block.key)?;
+                self.model.block_starts.forget(&block.key);
                 zset.first -= 1;
                 Ok(())
             }
