@@ -32,7 +32,7 @@ pub(crate) const MUCH_UNWALKED: u64 = WALKED_WEIGHT as u64 * MUCH;
 const WALKED_WEIGHT: usize = 64;
 
 /// A table is one that is walked until so many memtables had none.
-const WALKED_MEMTABLES: u32 = 16;
+const WALKED_MEMTABLES: u32 = 2;
 
 /// Which blocks of a memtable are linked.
 pub(super) struct Linking {

@@ -14,8 +14,8 @@
 
 use std::ops::Bound;
 
-use fulgurite::Value;
 use fulgurite::limits::KEY_BYTES_MAX;
+use fulgurite::{Missing, Value};
 
 use smallvec::SmallVec;
 
@@ -26,7 +26,7 @@ use super::head::Collection;
 use super::tables::TableKey;
 use super::view::{Order, Source, View, damaged_row};
 use super::write::Write;
-use crate::stop::Result;
+use crate::stop::{Result, Stop};
 
 /// A set gets blocks when it has more members than this, and loses them when it has half as many.
 const UNDIVIDED_MAX: u64 = 128;
@@ -34,7 +34,8 @@ const UNDIVIDED_MAX: u64 = 128;
 /// As far from an end as this, a member is found by its rank without the blocks.
 const NEAR_END: u64 = 256;
 
-/// A block with more members is split.
+/// A block with more members is split, or a later command splits it, when it has twice as many at the latest: if the order of its rows is
+/// not known yet, as they were written by many commands and none that walks, an I/O thread does not wait for that.
 fn block_members_max(count: u64) -> u64 {
     UNDIVIDED_MAX.max(2 * count.isqrt())
 }
@@ -452,8 +453,12 @@ impl Write<'_> {
             return Ok(());
         }
         block.members += 1;
-        if block.members > block_members_max(zset.count) {
-            self.split_block(zset, block)?;
+        let max = block_members_max(zset.count);
+        if block.members > max {
+            match self.split_block(zset, &block) {
+                Err(Stop::Blocked(Missing::Order)) if block.members <= 2 * max => self.put_block(&block)?,
+                split => split?,
+            }
         } else {
             self.put_block(&block)?;
         }
@@ -571,7 +576,7 @@ impl Write<'_> {
     fn create_blocks(&mut self, zset: &mut Collection) -> Result<()> {
         zset.first = 1;
         let key = first_block_key(zset.id);
-        self.split_block(zset, Block { key, members: zset.count, end: BlockEnd::Last })
+        self.split_block(zset, &Block { key, members: zset.count, end: BlockEnd::Last })
     }
 
     fn delete_blocks(&mut self, zset: &mut Collection) -> Result<()> {
@@ -584,8 +589,8 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Splits a block, whose row may say less than it has by now, at its middle.
-    fn split_block(&mut self, zset: &mut Collection, block: Block) -> Result<()> {
+    /// Splits a block, whose row may say less than it has by now, at its middle. Nothing is written if that cannot be found.
+    fn split_block(&mut self, zset: &mut Collection, block: &Block) -> Result<()> {
         let half = block.members / 2;
         let span = Span { from: block.start(), ..Span::all(zset) };
         let found = self.view().span_rows(&span, Order::Forward, half, 1)?;
@@ -593,8 +598,8 @@ impl Write<'_> {
         let key = in_section(middle, Section::Blocks);
         self.model.block_starts.learn(&key);
         let end = Block::end_before(&key);
-        self.put_block(&Block { key, members: block.members - half, end: block.end })?;
-        self.put_block(&Block { key: block.key, members: half, end })?;
+        self.put_block(&Block { key, members: block.members - half, end: block.end.clone() })?;
+        self.put_block(&Block { key: block.key.clone(), members: half, end })?;
         zset.first += 1;
         Ok(())
     }

@@ -238,6 +238,44 @@ fn members_at_one_end_and_stored_ones_have_even_blocks() {
     pair.check();
 }
 
+/// As on an I/O thread, where a walk is refused after many writes.
+#[test]
+fn a_block_is_split_later_where_its_middle_cannot_be_found_at_once() {
+    let mut pair = Pair::new(1);
+    pair.members = (0..1_000).map(|n| (f64::from(n), format!("m{n}").into_bytes())).collect();
+    let stored = pair.members.clone();
+    pair.zset = pair.write(|write, zset| write.fill(zset, &stored)).0;
+    let max = block_members_max(1_000) as usize;
+    let write_without_walks = |pair: &Pair| {
+        pair.write(|write, _| {
+            (0..2_000u32).try_for_each(|n| write.put_row(&[&[0; 9][..], &n.to_be_bytes()].concat(), b""))
+        })
+    };
+    let put = |pair: &mut Pair, n: usize| -> Result<()> {
+        let (name, score) = (format!("n{n:03}").into_bytes(), 0.5);
+        let mut zset = pair.zset;
+        let mut txn = pair.db.begin();
+        Write::new(&mut txn, &pair.model, Runner::IoThread, 0, 0).put_score(&mut zset, &name, None, score)?;
+        txn.commit().unwrap();
+        pair.zset = zset;
+        pair.members.insert(1 + n, (score, name));
+        Ok(())
+    };
+    // The first block is known then.
+    let zset = pair.zset;
+    pair.view(|view| view.block_at(&zset, &score_key(7, Section::Scores, 0.5, b"")));
+    let blocks = pair.zset.first;
+    write_without_walks(&pair);
+    let puts = (0..3 * max).take_while(|n| put(&mut pair, *n).is_ok()).count();
+    let before = max * 3 / 4;
+    assert_eq!((puts, pair.zset.first), (2 * max - before, blocks), "it has twice as many as it should");
+    assert!(matches!(put(&mut pair, puts), Err(Stop::Blocked(Missing::Order))));
+    pair.check();
+    put(&mut pair, puts).unwrap();
+    assert_eq!(pair.zset.first, blocks + 1, "after walks");
+    pair.check();
+}
+
 /// The bytes of `docs/format/redis.md`.
 #[test]
 fn rows_of_blocks_have_the_bytes_of_the_specification() {
