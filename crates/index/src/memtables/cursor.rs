@@ -59,8 +59,8 @@ impl MemtableCursor {
         }
     }
 
-    /// Keys beyond these are not asked for. It may be at one, or at the end instead: it does not walk on there past versions above its CSN,
-    /// which may be many.
+    /// Keys beyond these are not asked for. It may be at one, also at an older version than it should, or at the end instead: in each
+    /// memtable it ends at the first version above its CSN there, of which there may be many.
     pub fn set_limits(&mut self, limits: Arc<KeySpan>) {
         self.limits = Some(limits);
     }

@@ -75,7 +75,8 @@ impl<S: Base> Cursor<S> {
         }
     }
 
-    /// Keys beyond these are not asked for: where it would pass many there that the reader does not see, it is at the end instead.
+    /// Keys beyond these are not asked for: a key there that it comes to may be one that the reader does not see, and it may be at the end
+    /// instead. So it need not pass all that was written there since.
     pub fn set_limits(&mut self, limits: Arc<KeySpan>) {
         self.memtables.set_limits(limits.clone());
         self.base.set_limits(limits);

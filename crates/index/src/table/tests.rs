@@ -88,11 +88,12 @@ struct OpenCursor {
 }
 
 impl OpenCursor {
-    /// Whether the model's key is none that the cursor was asked for, after a move in this direction. It may be at another one there.
+    /// Whether the model has no further key among those that the cursor was asked for, after a move in this direction. The cursor may be
+    /// at any key beyond them.
     fn is_beyond_limits(&self, forward: bool) -> bool {
         let Some((start, end)) = self.limits else { return false };
         let is_beyond = |key: &[u8]| if forward { key >= KEYS[end] } else { key < KEYS[start] };
-        let is_beyond_limits = self.key.as_deref().is_some_and(is_beyond);
+        let is_beyond_limits = self.key.as_deref().is_none_or(is_beyond);
         assert!(!is_beyond_limits || self.cursor.key().is_none_or(is_beyond));
         is_beyond_limits
     }
