@@ -22,7 +22,7 @@ use crate::stop::{Result, Stop};
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// How many rows one transaction takes at most.
-const ROWS_MAX: usize = 256;
+const ROWS_MAX: usize = 128;
 
 /// And after one was refused: what it puts beside its deletes is little then, so that it is admitted on a full disk.
 const FEW_ROWS: usize = 16;

@@ -27,7 +27,7 @@ use crate::{IndexError, Io, LoadFor, MergeSource, PruneRules};
 /// The work of one pass over the tree, in key order, of which a step does a part.
 pub(crate) struct Work<'a> {
     pub kind: Kind<'a>,
-    /// The step ends with the leaf that uses up these bytes of leaves.
+    /// The step ends with the leaf that uses up these bytes of leaves, or within it, if much is added to it.
     bytes_left: usize,
     /// Whether it has worked on a leaf.
     has_begun: bool,
@@ -68,10 +68,20 @@ impl<'a> Work<'a> {
         Work { kind, bytes_left: bytes_max.max(1), has_begun: false, missing: None }
     }
 
-    /// Records that a leaf of `bytes` was worked on.
-    pub(crate) fn spend(&mut self, bytes: usize) {
+    /// A leaf of so many bytes is worked on: it may become so many before the step ends within it.
+    pub(crate) fn begin_leaf(&mut self, bytes: usize) -> usize {
         self.has_begun = true;
+        self.bytes_left.saturating_add(bytes.saturating_mul(2))
+    }
+
+    /// Records that a leaf has become `bytes`.
+    pub(crate) fn spend(&mut self, bytes: usize) {
         self.bytes_left = self.bytes_left.saturating_sub(bytes.max(1));
+    }
+
+    /// Ends the step within a leaf: the next one does the rest.
+    pub(crate) fn end_step(&mut self) {
+        self.bytes_left = 0;
     }
 }
 

@@ -55,7 +55,8 @@ impl<'a> LeafMerger<'a> {
         }
     }
 
-    /// Does the work on a leaf, up to its upper fence; `None` if that changes nothing.
+    /// Does the work on a leaf, up to its upper fence, or of its first keys, where so much is added that the step ends within it;
+    /// `None` if that changes nothing.
     pub(crate) fn merge(
         &mut self,
         leaf: &Leaf,
@@ -65,15 +66,19 @@ impl<'a> LeafMerger<'a> {
         self.writer.begin(fences.lower);
         self.touched.clear();
         let added_before = self.added;
-        work.spend(leaf.bytes().len());
+        let bytes_max = work.begin_leaf(leaf.bytes().len());
         let fill = match &mut work.kind {
-            Kind::Merge(source) => self.merge_groups(leaf, fences, *source),
+            Kind::Merge(source) => self.merge_groups(leaf, fences, *source, bytes_max),
             Kind::Purge(purge) => {
                 self.prune(leaf, 0..leaf.count(), !self.rules.range_deletes.is_empty());
                 purge.advance(fences.upper);
                 Fill::Even
             }
         };
+        work.spend(self.writer.written().max(leaf.bytes().len()));
+        if work.peek(fences.upper).is_some() {
+            work.end_step();
+        }
         if self.touched.is_empty() {
             self.added = added_before;
             return None;
@@ -81,12 +86,20 @@ impl<'a> LeafMerger<'a> {
         Some(self.writer.finish(fences.upper, fill))
     }
 
-    fn merge_groups(&mut self, leaf: &Leaf, fences: Fences<'_>, source: &mut dyn MergeSource) -> Fill {
+    /// Ends early once it has written `bytes_max`: between two keys, and after one at least.
+    fn merge_groups(
+        &mut self,
+        leaf: &Leaf,
+        fences: Fences<'_>,
+        source: &mut dyn MergeSource,
+        bytes_max: usize,
+    ) -> Fill {
         let mut copied = 0;
         let mut fill = None;
         let mut key = std::mem::take(&mut self.key);
         let mut is_first = true;
-        while let Some(next) = source.peek_key().filter(|next| fences.admits(next)) {
+        while is_first || self.writer.written() < bytes_max {
+            let Some(next) = source.peek_key().filter(|next| fences.admits(next)) else { break };
             assert!(is_first || next > key.as_slice(), "a batch's keys must ascend");
             is_first = false;
             key.clear();

@@ -163,7 +163,7 @@ impl<'a> Numbered<'a> {
 }
 
 /// To look at a node takes as long as so many comparisons of two that are in the processor's cache.
-const COMPARISONS_A_LOOK: u32 = 16;
+pub(super) const COMPARISONS_A_LOOK: u32 = 16;
 
 /// The nodes of a block of the memtable and of those below it, down to another or to the end, in order. Says after each `step` how many
 /// comparisons it took.
@@ -227,20 +227,36 @@ fn has_one_key(nodes: &[Numbered<'_>]) -> bool {
     nodes.windows(2).all(|two| two[0].node.has_key_of(two[1].node))
 }
 
-/// A thread that sorts for a merge lets others have the processor after so many comparisons, a fraction of a millisecond, as it does
-/// after each step of the merge.
-const COMPARISONS_A_TURN: u32 = 64 << 10;
+/// A thread that puts nodes in order for a merge, or frees them after it, lets others have the processor after so many comparisons, a
+/// fraction of a millisecond, as it does after each step of the merge.
+const COMPARISONS_A_TURN: u32 = 32 << 10;
 
-/// All versions of a memtable that were adopted before, in order, without linking them.
-pub(super) fn all_sorted(memtable: &Memtable) -> Vec<Numbered<'_>> {
+/// Counts comparisons, and yields the processor after each turn.
+pub(super) fn in_turns() -> impl FnMut(u32) {
     let mut comparisons = 0;
-    sorted(memtable, memtable.newest_block(), ptr::null_mut(), memtable.entries() as usize, |some| {
+    move |some| {
         comparisons += some;
         if comparisons >= COMPARISONS_A_TURN {
             comparisons = 0;
             yield_now();
         }
-    })
+    }
+}
+
+/// All versions of a memtable that were adopted before, in order, without linking them.
+pub(super) fn all_sorted(memtable: &Memtable) -> Vec<Numbered<'_>> {
+    sorted(memtable, memtable.newest_block(), ptr::null_mut(), memtable.entries() as usize, in_turns())
+}
+
+/// All versions that are linked, in order.
+pub(super) fn all_linked(list: &SkipList, expected: usize) -> Vec<Numbered<'_>> {
+    let mut step = in_turns();
+    let mut nodes = Vec::with_capacity(expected);
+    for node in list.level(0) {
+        nodes.push(Numbered::new(node));
+        step(COMPARISONS_A_LOOK);
+    }
+    nodes
 }
 
 /// Links sorted nodes one behind the other.

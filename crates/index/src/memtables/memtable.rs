@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;
 use super::key_index::{Found, KeyIndex};
-use super::linking::{self, AT_ONCE_MAX, Linking, Numbered};
+use super::linking::{self, AT_ONCE_MAX, COMPARISONS_A_LOOK, Linking};
 use super::list::MEMTABLE_LIST_BYTES;
 use super::merge_source::MemtableSource;
 use super::node::NodeRef;
@@ -311,7 +311,7 @@ impl Memtable {
         let is_nearly_linked = self.unlinked() <= AT_ONCE_MAX;
         let nodes = if is_nearly_linked {
             self.link();
-            self.list.level(0).map(Numbered::new).collect()
+            linking::all_linked(&self.list, self.entries() as usize)
         } else {
             linking::all_sorted(self)
         };
@@ -333,6 +333,8 @@ impl Drop for Memtable {
         self.leave();
         self.memory.memtables().fetch_sub(self.keys.bytes(), Relaxed);
         self.memory.left_memtables().fetch_sub(self.keys.bytes(), Relaxed);
+        // Maintenance drops memtables: others get the processor between blocks, as between the steps of a merge.
+        let mut step = linking::in_turns();
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
             // SAFETY: the memtable owns one reference to each of its blocks and alone follows `below`; it reads `below`
@@ -341,6 +343,7 @@ impl Drop for Memtable {
                 next = block.as_ref().below;
                 block::release_counted(block, &self.memory);
             }
+            step(COMPARISONS_A_LOOK);
         }
     }
 }

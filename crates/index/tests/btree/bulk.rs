@@ -1,7 +1,7 @@
 //! Sizes: large batches, fill, huge keys, many versions.
 
 use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
-use fulgurite_index::{Base, IndexError, Io, NodeKind, PruneRules};
+use fulgurite_index::{Base, IndexError, Io, MergeSource as _, NodeKind, PruneRules};
 use fulgurite_types::{Csn, KeySpan, Lsn};
 
 use crate::support::*;
@@ -56,6 +56,31 @@ fn a_large_batch_fills_an_empty_tree() {
     assert_eq!(shape.levels, 3);
     assert!((0.8..1.0).contains(&fill(&shape)), "{}", fill(&shape));
     assert_eq!(get(&tree, b"key0000077777", u64::MAX).unwrap().0, 77_778);
+}
+
+/// All of them belong between two keys of one leaf, or behind its last one.
+#[test]
+fn a_step_ends_within_a_leaf_to_which_much_is_added() {
+    const STEP_BYTES: usize = 64 << 10;
+    for around in [vec![0, 1_000_000], vec![0]] {
+        let tree = BTree::empty(TABLE, MemStore::new(), BTreeOptions::default());
+        let few: Batch = around.iter().map(|number| row(*number, 1)).collect();
+        merge(&tree, &few, &rules(1, &[]));
+        let many: Batch = (1..=20_000).map(|number| row(number, 2)).collect();
+        let mut source = Source::new(&many);
+        let (mut steps, mut done) = (0, 0);
+        while let Some(first) = source.peek_key().map(<[u8]>::to_vec) {
+            tree.merge_some(&mut source, &rules(2, &[]), STEP_BYTES).unwrap();
+            let taken =
+                many.range(first..).take_while(|(key, _)| source.peek_key() != Some(key.as_slice())).count();
+            assert!((1..=STEP_BYTES / 64).contains(&taken), "step {steps} has taken {taken} rows");
+            steps += 1;
+            done += taken;
+            assert_eq!(tree.len_estimate() as usize, around.len() + done, "step {steps}");
+        }
+        assert_eq!(rows(&tree, 9).len(), around.len() + many.len());
+        assert!(fill(&shape(&tree)) > 0.8, "{}", fill(&shape(&tree)));
+    }
 }
 
 #[test]

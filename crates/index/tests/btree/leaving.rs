@@ -10,8 +10,9 @@ use fulgurite_types::Lsn;
 
 use crate::support::*;
 
-/// Rows of about 100 bytes: a leaf has between 40 and 80 of them.
-const ROWS: usize = 2_000;
+/// Rows of about 100 bytes: a leaf has between 40 and 80 of them. With the inner node above them, they fill segments of the store: the
+/// first delta record is in a segment without full ones.
+const ROWS: usize = 2_060;
 
 fn batch(rows: impl Iterator<Item = usize>, csn: u64) -> Batch {
     rows.map(|n| (format!("{n:06}").into_bytes(), vec![Put::value(csn, [csn as u8; 80])])).collect()

@@ -35,6 +35,8 @@ pub(crate) struct LeafWriter {
     starts: Vec<u32>,
     lower: Vec<u8>,
     done: Vec<Piece>,
+    /// Bytes of entries that were cut off since [`LeafWriter::begin`].
+    cut_bytes: usize,
 }
 
 impl LeafWriter {
@@ -46,6 +48,7 @@ impl LeafWriter {
             starts: Vec::new(),
             lower: Vec::new(),
             done: Vec::new(),
+            cut_bytes: 0,
         }
     }
 
@@ -54,8 +57,14 @@ impl LeafWriter {
         self.heap.clear();
         self.starts.clear();
         self.done.clear();
+        self.cut_bytes = 0;
         self.lower.clear();
         self.lower.extend_from_slice(lower);
+    }
+
+    /// How many bytes of entries were appended since [`LeafWriter::begin`].
+    pub(crate) fn written(&self) -> usize {
+        self.cut_bytes + self.heap.len()
     }
 
     /// Makes room for so many bytes and entries.
@@ -96,6 +105,7 @@ impl LeafWriter {
         }
         let cut_at = self.starts[from];
         self.heap.drain(..cut_at as usize);
+        self.cut_bytes += cut_at as usize;
         self.starts.drain(..from);
         for start in &mut self.starts {
             *start -= cut_at;
