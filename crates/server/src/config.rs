@@ -90,7 +90,8 @@ pub struct Config {
     /// How many I/O threads there are, each with its own connections. Default: half of the processors, at least 1.
     pub io_threads: usize,
     /// How many workers run the commands that wait for the disk; as many more run those that wait for other commands or for room, and as
-    /// many those that take long. Default: the number of processors, at least 2.
+    /// many those that take long. Default: the number of processors, at least 2. More, as 16, pay where most reads miss the system's page
+    /// cache, too.
     pub workers: usize,
     /// Where commands run.
     pub dispatch: Dispatch,

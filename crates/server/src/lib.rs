@@ -51,6 +51,7 @@ mod model;
 mod pace;
 mod pause;
 mod random;
+mod read_ahead;
 mod reclaim;
 mod runner;
 mod saves;

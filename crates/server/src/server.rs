@@ -15,6 +15,7 @@ use crate::io::{Inbox, IoThread};
 use crate::locks::KeyLocks;
 use crate::model::{Counts, Model};
 use crate::pause::Pause;
+use crate::read_ahead::{self, ReadAhead};
 use crate::reclaim::{self, Reclaimed};
 use crate::runner::Pool;
 use crate::saves::Saves;
@@ -78,6 +79,7 @@ impl Server {
             arrivals: Default::default(),
             long_replies: Default::default(),
             queues: Queues::default(),
+            read_ahead: ReadAhead::default(),
             inboxes: inboxes.into_iter().map(Arc::new).collect(),
             accepted: AtomicU64::new(0),
             newest_id: AtomicU64::new(0),
@@ -123,6 +125,12 @@ impl Server {
         }
         let (shared, counts) = (self.shared.clone(), next_counts());
         self.workers[0].push(env.spawn("fg-reclaim", Box::new(move || reclaim::run(&shared, counts)))?);
+        for number in 0..read_ahead::THREADS {
+            let shared = self.shared.clone();
+            let spawned =
+                env.spawn(&format!("fg-ahead-{number}"), Box::new(move || read_ahead::run(&shared)))?;
+            self.workers[0].push(spawned);
+        }
         Ok(())
     }
 
@@ -158,6 +166,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.begin_stop();
         self.io_threads.drain(..).for_each(|thread| _ = thread.join());
+        self.shared.read_ahead.close();
         // Workers hand on to the other pools, and these to none.
         for (pool, threads) in Pool::ALL.into_iter().zip(&mut self.workers) {
             self.shared.queues.close(pool);

@@ -18,6 +18,7 @@ use crate::io::{Inbox, Message};
 use crate::locks::KeyLocks;
 use crate::model::Model;
 use crate::pause::Pause;
+use crate::read_ahead::ReadAhead;
 use crate::reclaim::Reclaimed;
 use crate::saves::Saves;
 use crate::settings::Settings;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub long_replies: Arc<()>,
     /// Commands that wait for a worker.
     pub queues: Queues,
+    /// What they will look up.
+    pub read_ahead: ReadAhead,
     /// Those of the I/O threads.
     pub inboxes: Vec<Arc<Inbox>>,
     /// How many connections were accepted.

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT")]
     io_threads: Option<usize>,
     /// How many threads run commands that read from disk; as many more run those that wait for room, and those that take long. As many as
-    /// there are processors if it is not given, at least 2.
+    /// there are processors if it is not given, at least 2. More, as 16, pay where most reads miss the system's page cache, too.
     #[arg(long, value_name = "COUNT")]
     workers: Option<usize>,
     /// How many microseconds a thread that reads commands looks for the next one before it sleeps, while that pays; 0 is never. Costs processor

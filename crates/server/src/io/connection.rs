@@ -12,7 +12,8 @@ use super::arriving::Arriving;
 use super::batch::Batch;
 use super::deadlines::LongReplyProgress;
 use super::output::Output;
-use super::whole::{ARGUMENTS_OF_ONE_KEY, Io, Joining, LookUps, Whole, prefetch, run_whole};
+use super::whole::{ARGUMENTS_OF_ONE_KEY, Io, Joining, LookUps, Whole, prefetch, read_ahead, run_whole};
+use crate::Dispatch;
 use crate::args::{Args, OwnedArgs};
 use crate::clients::Client;
 use crate::execute::Outcome;
@@ -106,6 +107,8 @@ pub(super) struct Connection {
     alone_until_ms: u64,
     /// What the commands up to here look up was prefetched.
     prefetched_until: usize,
+    /// What the commands up to here look up was read ahead, if it was on disk.
+    read_ahead_until: usize,
     /// A command with large arguments that is arriving.
     large: Option<Arriving>,
     /// A command that runs once commands are not paused any more.
@@ -160,6 +163,7 @@ impl Connection {
             alone_until: 0,
             alone_until_ms: 0,
             prefetched_until: 0,
+            read_ahead_until: 0,
             large: None,
             paused: None,
             at_worker_bytes: 0,
@@ -511,6 +515,9 @@ impl Connection {
                 Ran::Command
             }
             Whole::ForWorker { args, pool } => {
+                if pool == Pool::Workers && io.shared.config.dispatch == Dispatch::Inline {
+                    self.read_ahead_from_disk(io.shared);
+                }
                 self.consume(bytes);
                 self.hand_on(io, pool, Work::Command(args), token)
             }
@@ -521,6 +528,14 @@ impl Connection {
                 Ran::Command
             }
             Whole::Close => Ran::Close,
+        }
+    }
+
+    /// The command that comes next runs on a worker: what it and those behind it look up is read meanwhile.
+    fn read_ahead_from_disk(&mut self, shared: &Shared) {
+        if self.consumed >= self.read_ahead_until {
+            let session = self.session.as_ref().expect("no worker has it");
+            self.read_ahead_until = self.consumed + read_ahead(shared, session, &self.input[self.consumed..]);
         }
     }
 
@@ -565,7 +580,8 @@ impl Connection {
         if self.consumed == self.input.len() && self.in_batch.is_none() {
             // Thousands of connections may be idle: none of them keeps a buffer.
             self.input = Vec::new();
-            (self.consumed, self.alone_until, self.prefetched_until) = (0, 0, 0);
+            (self.consumed, self.alone_until) = (0, 0);
+            (self.prefetched_until, self.read_ahead_until) = (0, 0);
         }
     }
 
@@ -578,6 +594,7 @@ impl Connection {
             self.input.drain(..self.consumed);
             self.alone_until = self.alone_until.saturating_sub(self.consumed);
             self.prefetched_until = self.prefetched_until.saturating_sub(self.consumed);
+            self.read_ahead_until = self.read_ahead_until.saturating_sub(self.consumed);
             self.consumed = 0;
         }
         let read = loop {

@@ -10,7 +10,7 @@ use crate::Dispatch;
 use crate::args::{Args, OwnedArgs};
 use crate::command::{self, Command};
 use crate::execute::{INLINE_ARGUMENTS_MAX, Outcome, execute};
-use crate::model::{Counts, TableKey, head_key};
+use crate::model::{Counts, LookUp, TableKey, head_key};
 use crate::runner::{Pool, Runner};
 use crate::session::{Replies, Session};
 use crate::shared::Shared;
@@ -254,6 +254,20 @@ pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usiz
     let mut look_ups = LookUps::new();
     let end = look_ups.add_input(shared, session, input);
     look_ups.prefetch(shared);
+    end
+}
+
+/// The first command of the input missed something, and a worker will run it: has read what others of its look-ups, and those of the
+/// commands behind it, need from disk. Returns where the first command begins of which it has not.
+pub(super) fn read_ahead(shared: &Shared, session: &Session, input: &[u8]) -> usize {
+    let mut look_ups = LookUps::new();
+    let end = look_ups.add_input(shared, session, input);
+    let Rows { keys, members } = look_ups.rows;
+    if keys.len() > 1 {
+        let rows = keys.into_iter().skip(1).map(|row| LookUp { row, name: None });
+        let names = members.into_iter().map(|(row, name)| LookUp { row, name: Some(name) });
+        shared.read_ahead.push(rows.chain(names).filter(|look_up| shared.model.is_on_disk(look_up)));
+    }
     end
 }
 

@@ -31,7 +31,7 @@ pub(crate) use long_values::{LongValues, ValuesToSend};
 pub(crate) use ranks::{Edge, Span, decode_member};
 pub(crate) use staging::Staging;
 pub(crate) use tables::{
-    Garbage, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
+    Garbage, LookUp, Model, TableKey, expiry_key, garbage_key, head_key, split_expiry_key, split_head_key,
 };
 pub(crate) use text::{FRAGMENT_BYTES, Fragmented, INLINE_VALUE_BYTES_MAX, Text};
 pub(crate) use view::{INLINE_ROWS_MAX, Order, Source, View, damaged_row, row_name};

@@ -1,6 +1,6 @@
 //! The tables, and the keys of their records.
 
-use fulgurite::{Database, Error, Table, Transaction};
+use fulgurite::{Database, Error, Table, Transaction, Value};
 use smallvec::SmallVec;
 
 use super::block_starts::BlockStarts;
@@ -48,6 +48,12 @@ pub(crate) struct Model {
 
 /// A key of a table; most need no allocation.
 pub(crate) type TableKey = SmallVec<[u8; 64]>;
+
+/// What a command will look up: a head record, or a field or member of the collection that it names.
+pub(crate) struct LookUp {
+    pub row: TableKey,
+    pub name: Option<TableKey>,
+}
 
 /// The key of a head record.
 pub(crate) fn head_key(keyspace: u32, key: &[u8]) -> TableKey {
@@ -132,14 +138,16 @@ impl Garbage {
     }
 }
 
+/// The id of the collection whose head record it is.
+fn collection_id(record: &[u8]) -> Option<u64> {
+    let (_, body) = Head::decode(record)?;
+    Collection::decode(&record[body..]).map(|collection| collection.id)
+}
+
 impl Model {
     /// Has the processor load what look-ups of fields or members of collections, each with its key, will read.
     pub fn prefetch_members(&self, members: &[(TableKey, TableKey)]) {
-        let id_of = |row: &[u8]| {
-            let record = self.tables.heads.try_get(row).ok()??;
-            let (_, body) = Head::decode(&record)?;
-            Collection::decode(&record[body..]).map(|collection| collection.id)
-        };
+        let id_of = |row: &[u8]| collection_id(&self.tables.heads.try_get(row).ok()??);
         let mut rows = Vec::with_capacity(members.len());
         let mut last: Option<(&[u8], Option<u64>)> = None;
         for (row, name) in members {
@@ -151,6 +159,31 @@ impl Model {
             rows.extend(id.map(|id| member_key(id, self.hash_seed, name)));
         }
         self.tables.content.prefetch(rows);
+    }
+
+    /// Whether a look-up needs a read from disk.
+    pub fn is_on_disk(&self, look_up: &LookUp) -> bool {
+        matches!(self.look_up(look_up, |table, key| table.try_get(key)), Err(Error::WouldBlock(_)))
+    }
+
+    /// Reads what is looked up into memory. An error is left to the command that needs it.
+    pub fn read(&self, look_up: &LookUp) {
+        if let Err(error) = self.look_up(look_up, |table, key| table.get(key)) {
+            tracing::debug!(%error, "a row cannot be read ahead");
+        }
+    }
+
+    fn look_up(
+        &self,
+        LookUp { row, name }: &LookUp,
+        get: impl Fn(&Table, &[u8]) -> fulgurite::Result<Option<Value>>,
+    ) -> fulgurite::Result<()> {
+        let record = get(&self.tables.heads, row)?;
+        let id = record.and_then(|record| collection_id(&record));
+        if let (Some(id), Some(name)) = (id, name) {
+            get(&self.tables.content, &member_key(id, self.hash_seed, name))?;
+        }
+        Ok(())
     }
 
     /// Opens the data model for so many threads, and creates it in an empty database.

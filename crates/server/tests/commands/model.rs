@@ -155,6 +155,7 @@ fn replies_to_pipelines_are_those_of_maps_while_memory_is_short() {
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
     let evicted = db.stats().memory.evicted_nodes;
-    println!("{ran} replies, {evicted} nodes evicted");
-    assert!(ran > 1_000 && evicted > 100);
+    let read_ahead = figure(&mut Client::connect(&server), "fulgurite_rows_read_ahead");
+    println!("{ran} replies, {evicted} nodes evicted, {read_ahead} rows read ahead");
+    assert!(ran > 1_000 && evicted > 100 && read_ahead > 100);
 }
