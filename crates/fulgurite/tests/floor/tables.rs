@@ -36,7 +36,8 @@ fn tables_of_a_few_rows_each() {
     let in_memory = tempfile::tempdir_in("/dev/shm");
     let tables: u64 = if in_memory.is_ok() { 10_000 } else { scaled(1_000, 10_000) };
     let dir = in_memory.unwrap_or_else(|_| tempfile::tempdir().unwrap());
-    let allowed = FLOOR + tables as usize * TABLE_BYTES + 8 * MIB;
+    // Where writes are fast, each table's memtable waits for its merge, and they exceed the budget by a few MiB: 51 MiB were seen.
+    let allowed = FLOOR + tables as usize * TABLE_BYTES + 12 * MIB;
     let db = open(dir.path());
     let handles: Vec<Table> = scenario.step("tables are created", &db, allowed, || {
         (0..tables).map(|n| db.create_table(&name(n)).unwrap()).collect()
