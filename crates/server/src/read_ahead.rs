@@ -1,9 +1,8 @@
-//! Rows that commands will look up are read from disk while these wait for their turn.
+//! Rows that the commands of a pipeline will look up are read from disk while these wait for their turn.
 //!
 //! A connection's commands run one after the other, so one that pipelines its commands would have one read from disk on its way at a time,
-//! and commands that wait for a worker have none, where a device does several times as many at once. So what a command looks up of that is
-//! not in memory is read by threads of its own meanwhile, and the command finds it there. It changes nothing of what a command does: it is a
-//! read of rows whose result is dropped.
+//! where a device does several times as many at once. So threads of their own read the rows that are not in memory, and the commands
+//! find them there. That changes nothing of what a command does: the threads drop what they read.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +17,9 @@ pub(crate) const THREADS: usize = 8;
 
 /// So many rows wait at most. Of more, commands read for themselves: what is read long before its command may have left memory again.
 const WAITING_MAX: usize = 64;
+
+/// Rows with longer keys are not read ahead: those that wait take no memory that the budget would have to count.
+const KEY_BYTES_MAX: usize = 1 << 10;
 
 /// The rows that are to be read.
 #[derive(Default)]
@@ -35,9 +37,9 @@ struct State {
 }
 
 impl ReadAhead {
-    /// Has rows read that are not in memory, as many as there is room for.
+    /// Has rows read, as many as there is room for.
     pub fn push(&self, look_ups: impl IntoIterator<Item = LookUp>) {
-        for look_up in look_ups {
+        for look_up in look_ups.into_iter().filter(|look_up| look_up.key_bytes() <= KEY_BYTES_MAX) {
             let mut state = self.state.lock();
             if state.waiting.len() >= WAITING_MAX {
                 return;

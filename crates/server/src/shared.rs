@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub long_replies: Arc<()>,
     /// Commands that wait for a worker.
     pub queues: Queues,
-    /// What they will look up.
+    /// What the commands of pipelines will look up.
     pub read_ahead: ReadAhead,
     /// Those of the I/O threads.
     pub inboxes: Vec<Arc<Inbox>>,

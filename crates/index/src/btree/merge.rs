@@ -68,7 +68,8 @@ impl<'a> Work<'a> {
         Work { kind, bytes_left: bytes_max.max(1), has_begun: false, missing: None }
     }
 
-    /// A leaf of so many bytes is worked on: it may become so many before the step ends within it.
+    /// Begins work on a leaf of `bytes`. Returns how many bytes it may become before the step ends within it: all that the step has left, and
+    /// more, so that most leaves are worked on as wholes.
     pub(crate) fn begin_leaf(&mut self, bytes: usize) -> usize {
         self.has_begun = true;
         self.bytes_left.saturating_add(bytes.saturating_mul(2))
@@ -77,11 +78,6 @@ impl<'a> Work<'a> {
     /// Records that a leaf has become `bytes`.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.bytes_left = self.bytes_left.saturating_sub(bytes.max(1));
-    }
-
-    /// Ends the step within a leaf: the next one does the rest.
-    pub(crate) fn end_step(&mut self) {
-        self.bytes_left = 0;
     }
 }
 

@@ -76,9 +76,7 @@ impl<'a> LeafMerger<'a> {
             }
         };
         work.spend(self.writer.written().max(leaf.bytes().len()));
-        if work.peek(fences.upper).is_some() {
-            work.end_step();
-        }
+        debug_assert!(work.peek(fences.upper).is_none(), "a step that ends within a leaf has nothing left");
         if self.touched.is_empty() {
             self.added = added_before;
             return None;

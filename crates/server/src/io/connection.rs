@@ -107,7 +107,7 @@ pub(super) struct Connection {
     alone_until_ms: u64,
     /// What the commands up to here look up was prefetched.
     prefetched_until: usize,
-    /// What the commands up to here look up was read ahead, if it was on disk.
+    /// What the commands up to here look up is being read, if it is on disk.
     read_ahead_until: usize,
     /// A command with large arguments that is arriving.
     large: Option<Arriving>,

@@ -257,8 +257,8 @@ pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usiz
     end
 }
 
-/// The first command of the input missed something, and a worker will run it: has read what others of its look-ups, and those of the
-/// commands behind it, need from disk. Returns where the first command begins of which it has not.
+/// A worker will run the first command of the input: has the rows read meanwhile that are on disk of those that its keys but the first one
+/// name, and the commands behind it. Returns where the first command begins of which it has not.
 pub(super) fn read_ahead(shared: &Shared, session: &Session, input: &[u8]) -> usize {
     let mut look_ups = LookUps::new();
     let end = look_ups.add_input(shared, session, input);

@@ -55,6 +55,12 @@ pub(crate) struct LookUp {
     pub name: Option<TableKey>,
 }
 
+impl LookUp {
+    pub fn key_bytes(&self) -> usize {
+        self.row.len() + self.name.as_ref().map_or(0, |name| name.len())
+    }
+}
+
 /// The key of a head record.
 pub(crate) fn head_key(keyspace: u32, key: &[u8]) -> TableKey {
     let mut bytes = TableKey::from_slice(&keyspace.to_be_bytes());
