@@ -35,12 +35,18 @@ const SEGMENT_BYTES: usize = 16 << 20;
 const ROWS: u64 = 300_000;
 const BATCH: u64 = 500;
 
+/// Nothing is merged, and no checkpoint is written: the log keeps everything, and the files do not change while they are copied.
 fn large() -> Options {
-    Options { memory_bytes: Some(4 << 30), checkpoint_log_bytes: 1 << 30, ..Options::default() }
+    Options {
+        memory_bytes: Some(4 << 30),
+        checkpoint_log_bytes: 1 << 30,
+        background: false,
+        ..Options::default()
+    }
 }
 
 fn small() -> Options {
-    Options { memory_bytes: Some(BUDGET), ..large() }
+    Options { memory_bytes: Some(BUDGET), background: true, ..large() }
 }
 
 /// Scatters consecutive numbers over all keys.
