@@ -56,7 +56,7 @@ fn live_data_of_a_quarter_of_the_disk_is_overwritten_without_a_refusal() {
         let table = db.table("t").unwrap();
         let rows = DISK_BYTES / 4 / (ROW_BYTES as u64 + 40) / 200 * 200;
         load(&db, &table, rows, &mut rng);
-        for n in 0..8 * rows / 200 {
+        for n in 0..5 * rows / 200 {
             let picks: Vec<u64> = (0..200).map(|_| rng.below(rows)).collect();
             put_rows(&db, &table, picks.into_iter(), &mut rng).unwrap_or_else(|error| {
                 panic!("background {background}, overwriting {n}: {error}; {:?}", db.stats())
