@@ -198,7 +198,7 @@ fn the_budget_of_an_open_database_changes() {
     db.set_memory_bytes(BUDGET).unwrap();
     let is_within = || db.stats().memory.total_bytes() <= BUDGET as u64;
     let nap = || std::thread::park_timeout(std::time::Duration::from_millis(10));
-    assert!((0..2000).any(|_| is_within() || (nap(), false).1), "{:?}", db.stats());
+    assert!((0..6000).any(|_| is_within() || (nap(), false).1), "{:?}", db.stats());
     let table = db.table("rows").unwrap();
     db.set_memory_bytes(256 << 20).unwrap();
     // Rows still in a memtable would need no leaf.

@@ -1,5 +1,6 @@
 //! What a command runs with: its session, the data, and its reply.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use fulgurite::{Csn, Error, Missing, Numbered, Snapshot, Transaction};
@@ -207,6 +208,7 @@ impl<'a> Context<'a> {
             runner: self.runner,
             now_ms: self.now_ms,
             keyspace: self.keyspace(),
+            has_walked: None,
         };
         let result = read(&view);
         self.needs = self.needs.max(snapshot.needs());
@@ -235,6 +237,25 @@ impl<'a> Context<'a> {
         mut read: impl FnMut(&View<'_>, &Collection) -> Result<T>,
     ) -> Result<Option<T>> {
         self.view(|view| view.collection(key, kind)?.map(|collection| read(view, &collection)).transpose())
+    }
+
+    /// Reads members of a sorted set by their positions. If it passes many of them it is left to a long worker, which divides the set afterwards.
+    pub fn read_ranks<T>(
+        &mut self,
+        key: &[u8],
+        mut read: impl FnMut(&View<'_>, &Collection) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let has_walked = Cell::new(false);
+        let found = self.read_collection(key, Kind::SortedSet, |view, zset| {
+            read(&View { has_walked: Some(&has_walked), ..*view }, zset)
+        });
+        if has_walked.get() {
+            if !self.runner.may_take_long() {
+                return Err(Stop::Large);
+            }
+            self.session.walked = Some((self.session.database, key.into()));
+        }
+        found
     }
 
     /// Changes the collection of a key, which is created if it does not exist.

@@ -39,6 +39,7 @@ mod command;
 mod config;
 mod context;
 mod cursors;
+mod divide;
 mod error;
 mod exec;
 mod execute;

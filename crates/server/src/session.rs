@@ -99,6 +99,8 @@ pub(crate) struct Session {
     pub long_reply: Option<Box<LongReply>>,
     /// By database and key.
     pub watched: BTreeMap<(usize, Box<[u8]>), Watched>,
+    /// A sorted set of which a command has passed many rows: its database and its key.
+    pub walked: Option<(usize, Box<[u8]>)>,
 }
 
 impl Session {
@@ -116,6 +118,7 @@ impl Session {
             multi: None,
             long_reply: None,
             watched: BTreeMap::new(),
+            walked: None,
         }
     }
 

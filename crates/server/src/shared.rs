@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// Those of `SCAN`.
     pub cursors: Cursors,
     pub reclaimed: Reclaimed,
+    /// Blocks of sorted sets that were split since the server started.
+    pub split_blocks: AtomicU64,
     /// The values that are stored while they arrive.
     pub arrivals: Arc<Arrivals>,
     /// One more handle than there are replies of which pieces are to come.

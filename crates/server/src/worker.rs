@@ -10,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::args::OwnedArgs;
 use crate::command::find;
+use crate::divide::divide;
 use crate::execute::{Outcome, execute};
 use crate::io::{Message, Storing};
 use crate::model::Counts;
@@ -139,8 +140,12 @@ pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, pool: Pool) {
                 outcome
             }
         };
+        let walked = session.walked.take().filter(|_| pool == Pool::Long);
         let finished = Finished { token, session, reply, outcome, paused, storing };
         shared.inboxes[thread].send(Message::Finished(finished));
+        if let Some((database, key)) = walked {
+            divide(shared, counts.stripe, database, &key);
+        }
     }
 }
 

@@ -210,6 +210,7 @@ fn stats(context: &mut Context<'_>, stats: &Stats, text: &mut String) -> Result<
             ("fulgurite_commands_inline", &inline),
             ("fulgurite_commands_at_workers", &at_workers),
             ("fulgurite_rows_read_ahead", &context.shared.read_ahead.rows.load(Relaxed)),
+            ("fulgurite_split_blocks", &context.shared.split_blocks.load(Relaxed)),
             ("fulgurite_commands_left_for_later", &counts.left_for_later.load(Relaxed)),
             ("fulgurite_long_replies", &context.shared.long_replies()),
             ("fulgurite_cut_replies", &counts.cut_replies.load(Relaxed)),

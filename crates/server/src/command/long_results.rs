@@ -67,7 +67,8 @@ impl LongResults {
         }
         let end = out.len() + PIECE_BYTES;
         let source = Source::Snapshot(&self.snapshot);
-        let view = View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0 };
+        let view =
+            View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0, has_walked: None };
         while self.left > 0 && out.len() < end {
             let row = self.rest.next(&view)?.ok_or_else(|| damaged_row(b""))?;
             Encoder::new(out, protocol).bulk(row_name(&row));

@@ -327,7 +327,7 @@ fn range(context: &mut Context<'_>, args: &Args<'_>, by: Option<By>, order: Opti
     let wanted = Wanted::parse(args, 2, by, order, false)?;
     let scores = Scores::of(context, wanted.has_scores);
     let in_pieces = context.takes_pieces();
-    let found = context.read_collection(&args[1], Kind::SortedSet, |view, zset| {
+    let found = context.read_ranks(&args[1], |view, zset| {
         let long = if in_pieces { wanted.long_rows(view, zset)? } else { None };
         let rows = if long.is_none() { wanted.rows(view, zset)? } else { Vec::new() };
         Ok((rows, long))
@@ -381,7 +381,7 @@ pub(super) fn zlexcount(context: &mut Context<'_>, args: &Args<'_>) -> Result<()
 
 fn count(context: &mut Context<'_>, args: &Args<'_>, by: By) -> Result<()> {
     let range = Range::parse(by, args.get(2).unwrap_or_default(), args.get(3).unwrap_or_default())?;
-    let count = context.read_collection(&args[1], Kind::SortedSet, |view, zset| {
+    let count = context.read_ranks(&args[1], |view, zset| {
         let span = range.span(view, zset, Order::Forward)?;
         span.map_or(Ok(0), |span| view.count_span(zset, &span))
     })?;

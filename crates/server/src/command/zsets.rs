@@ -241,7 +241,7 @@ fn rank(context: &mut Context<'_>, args: &Args<'_>, name: &str, order: Order) ->
         4 => return Err(ErrorReply::SYNTAX.into()),
         _ => return context.fail("ERR", format!("wrong number of arguments for '{name}' command")),
     };
-    let found = context.read_collection(&args[1], Kind::SortedSet, |view, zset| {
+    let found = context.read_ranks(&args[1], |view, zset| {
         let Some(score) = view.score(zset, &args[2])? else { return Ok(None) };
         let before = view.rank(zset, score, &args[2])?;
         let rank = if order == Order::Forward { before } else { zset.count.saturating_sub(before + 1) };

@@ -75,7 +75,8 @@ impl LongRows {
     pub fn read_piece(&mut self, model: &Model, protocol: Protocol, out: &mut Vec<u8>) -> Result<()> {
         let end = out.len() + PIECE_BYTES;
         let source = Source::Snapshot(&self.snapshot);
-        let view = View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0 };
+        let view =
+            View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0, has_walked: None };
         let (mut left, mut last) = (self.left, TableKey::new());
         view.each_row(self.rest.clone(), self.order, usize::MAX, |row, value| {
             self.shown.append(&row, &value, &mut Encoder::new(out, protocol))?;

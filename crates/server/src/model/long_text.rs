@@ -47,7 +47,7 @@ impl LongText {
         let piece = self.rest.start..self.rest.end.min(self.rest.start + PIECE_BYTES);
         self.rest.start = piece.end;
         let source = Source::Snapshot(&self.snapshot);
-        View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0 }
+        View { source, model, runner: Runner::LongWorker, now_ms: 0, keyspace: 0, has_walked: None }
             .push_fragments(self.id, piece, out)
     }
 }

@@ -88,6 +88,7 @@ impl LongValues {
             runner: Runner::LongWorker,
             now_ms,
             keyspace,
+            has_walked: None,
         };
         if let Some(hash) = &self.hash {
             let Some(value) = view.member(hash, name)? else { return Ok(Found::Nothing) };

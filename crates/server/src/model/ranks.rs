@@ -2,7 +2,11 @@
 //!
 //! Beside the rows by score there are blocks, ranges of that order with the number of their members: a rank is the sum of the blocks
 //! before the one of the member, and what is counted in that one. With blocks of up to twice the square root of the members, both are
-//! about as many rows. A small set has no blocks, and costs no row for them.
+//! about as many rows.
+//!
+//! Each change of a score has to count in two blocks, so a set that is never asked for ranks has none, and no row is written for them. A read
+//! that has to pass many rows notes that, and the worker that ran it divides the set afterwards ([`crate::divide`]). What writes to a set counts in the
+//! blocks that there are, and makes none.
 //!
 //! A block's row says where the block ends, too, so it can be looked up by a start that is remembered ([`BlockStarts`]), and need not
 //! be searched for.
@@ -14,8 +18,8 @@
 
 use std::ops::Bound;
 
+use fulgurite::Value;
 use fulgurite::limits::KEY_BYTES_MAX;
-use fulgurite::{Missing, Value};
 
 use smallvec::SmallVec;
 
@@ -26,18 +30,22 @@ use super::head::Collection;
 use super::tables::TableKey;
 use super::view::{Order, Source, View, damaged_row};
 use super::write::Write;
-use crate::stop::{Result, Stop};
+use crate::stop::Result;
 
-/// A set gets blocks when it has more members than this, and loses them when it has half as many.
+/// A set with as many members is not divided, and one that shrinks to half of that has no blocks any more.
 const UNDIVIDED_MAX: u64 = 128;
 
 /// As far from an end as this, a member is found by its rank without the blocks.
 const NEAR_END: u64 = 256;
 
-/// A block with more members is split, or a later command splits it, when it has twice as many at the latest: if the order of its rows is
-/// not known yet, as they were written by many commands and none that walks, an I/O thread does not wait for that.
+/// A block with more members is split when the set is divided.
 fn block_members_max(count: u64) -> u64 {
     UNDIVIDED_MAX.max(2 * count.isqrt())
+}
+
+/// A read that passes more rows would pass fewer if the set were divided.
+fn passed_rows_max(count: u64) -> u64 {
+    2 * block_members_max(count)
 }
 
 /// A position in the order of scores that is no member's: between two, or at an end.
@@ -220,12 +228,12 @@ impl View<'_> {
             return Ok(if span.is_empty() { 0 } else { zset.count });
         }
         if !has_blocks(zset) {
-            return self.count_rows(span);
+            return self.count_rows(zset, span);
         }
         let low = self.block_at(zset, &span.from)?;
         let high = self.block_at(zset, &span.to)?;
         if low.key == high.key {
-            return self.count_rows(span);
+            return self.count_rows(zset, span);
         }
         let (mut count, mut next) = (0, None);
         let between = (Bound::Excluded(low.key.clone()), Bound::Excluded(high.key.clone()));
@@ -238,22 +246,30 @@ impl View<'_> {
         let next = next.unwrap_or_else(|| high.start());
         count += match span.from == all.from {
             true => low.members,
-            false => self.count_rows(&Span { from: span.from.clone(), to: next })?,
+            false => self.count_rows(zset, &Span { from: span.from.clone(), to: next })?,
         };
         count += match span.to == all.to {
             true => high.members,
-            false => self.count_rows(&Span { from: high.start(), to: span.to.clone() })?,
+            false => self.count_rows(zset, &Span { from: high.start(), to: span.to.clone() })?,
         };
         Ok(count)
     }
 
-    fn count_rows(&self, span: &Span) -> Result<u64> {
+    fn count_rows(&self, zset: &Collection, span: &Span) -> Result<u64> {
         let mut count = 0;
         self.each_in_span(span, Order::Forward, |_| {
             count += 1;
             Ok(true)
         })?;
+        self.note_passed(zset, count);
         Ok(count)
+    }
+
+    /// Notes that a read passes many rows, for which blocks would have their number.
+    fn note_passed(&self, zset: &Collection, rows: u64) {
+        if let Some(has_walked) = self.has_walked.filter(|_| rows > passed_rows_max(zset.count)) {
+            has_walked.set(true);
+        }
     }
 
     /// How many members come before this one.
@@ -328,15 +344,18 @@ impl View<'_> {
         self.check_rows(take)?;
         let mut span = Span::all(zset);
         if !has_blocks(zset) || skip <= NEAR_END || take == 0 {
+            self.note_passed(zset, skip);
             return self.span_rows(&span, order, skip, take);
         }
         if order == Order::Forward {
             let (block, before) = self.block_of_rank(zset, skip)?;
+            self.note_passed(zset, skip - before);
             span.from = block.start();
             return self.span_rows(&span, order, skip - before, take);
         }
         let rank = zset.count - 1 - skip;
         let (block, before) = self.block_of_rank(zset, rank)?;
+        self.note_passed(zset, rank - before);
         let mut head = span.clone();
         head.from = block.start();
         let found = self.span_rows(&head, Order::Forward, rank - before, 1)?;
@@ -445,7 +464,7 @@ impl Write<'_> {
         }
         self.put_row(&row, b"")?;
         if !has_blocks(zset) {
-            return if zset.count > UNDIVIDED_MAX { self.create_blocks(zset) } else { Ok(()) };
+            return Ok(());
         }
         let mut block = self.view().block_at(zset, &row)?;
         let old_block = old_row.map(|old_row| self.view().block_at(zset, &old_row)).transpose()?;
@@ -453,15 +472,7 @@ impl Write<'_> {
             return Ok(());
         }
         block.members += 1;
-        let max = block_members_max(zset.count);
-        if block.members > max {
-            match self.split_block(zset, &block) {
-                Err(Stop::Blocked(Missing::Order)) if block.members <= 2 * max => self.put_block(&block)?,
-                split => split?,
-            }
-        } else {
-            self.put_block(&block)?;
-        }
+        self.put_block(&block)?;
         match old_block {
             Some(old_block) => self.subtract(zset, old_block, 1),
             None => Ok(()),
@@ -542,23 +553,6 @@ impl Write<'_> {
             self.put_row(&score_key(zset.id, Section::Scores, score, name), b"")?;
         }
         zset.count = members.len() as u64;
-        if zset.count <= UNDIVIDED_MAX {
-            return Ok(());
-        }
-        let size = block_members_max(zset.count) as usize * 3 / 4;
-        let mut chunks = members.chunks(size).peekable();
-        let mut key = first_block_key(zset.id);
-        while let Some(chunk) = chunks.next() {
-            let next = chunks.peek().map(|next| {
-                let (score, name) = &next[0];
-                score_key(zset.id, Section::Blocks, *score, name.as_ref())
-            });
-            let end = next.as_ref().map_or(BlockEnd::Last, |next| Block::end_before(next));
-            let block = Block { key, members: chunk.len() as u64, end };
-            self.put_block(&block)?;
-            zset.first += 1;
-            key = next.unwrap_or(block.key);
-        }
         Ok(())
     }
 
@@ -573,10 +567,26 @@ impl Write<'_> {
         self.put_row(&block.key, &Block { end, ..block.clone() }.encode())
     }
 
-    fn create_blocks(&mut self, zset: &mut Collection) -> Result<()> {
-        zset.first = 1;
-        let key = first_block_key(zset.id);
-        self.split_block(zset, &Block { key, members: zset.count, end: BlockEnd::Last })
+    /// Splits the first block from a key on that has more members than it should. Returns where the next one to be split may begin; `None` if there
+    /// is none.
+    pub fn divide(&mut self, zset: &mut Collection, from: Option<TableKey>) -> Result<Option<TableKey>> {
+        let (bounds, max) = (section_bounds(zset.id, Section::Blocks), block_members_max(zset.count));
+        if zset.count <= UNDIVIDED_MAX {
+            return Ok(None);
+        }
+        if !has_blocks(zset) {
+            zset.first = 1;
+            let key = first_block_key(zset.id);
+            return self.split_block(zset, &Block { key, members: zset.count, end: BlockEnd::Last });
+        }
+        let bounds = (from.map_or(bounds.0, Bound::Included), bounds.1);
+        let mut found = None;
+        self.view().each_row(bounds, Order::Forward, usize::MAX, |key, value| {
+            let block = Block::decode(&key, &value)?;
+            found = (block.members > max).then_some(block);
+            Ok(found.is_none())
+        })?;
+        found.map_or(Ok(None), |block| self.split_block(zset, &block))
     }
 
     fn delete_blocks(&mut self, zset: &mut Collection) -> Result<()> {
@@ -589,19 +599,23 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Splits a block, whose row may say less than it has by now, at its middle. Nothing is written if that cannot be found.
-    fn split_block(&mut self, zset: &mut Collection, block: &Block) -> Result<()> {
-        let half = block.members / 2;
+    /// Splits a block so that the first of both leaves room for more members. Returns the key of the second.
+    fn split_block(&mut self, zset: &mut Collection, block: &Block) -> Result<Option<TableKey>> {
+        let members = (block.members / 2).min(block_members_max(zset.count) * 3 / 4);
         let span = Span { from: block.start(), ..Span::all(zset) };
-        let found = self.view().span_rows(&span, Order::Forward, half, 1)?;
+        let found = self.view().span_rows(&span, Order::Forward, members, 1)?;
         let middle = found.first().ok_or_else(|| damaged_row(&block.key))?;
         let key = in_section(middle, Section::Blocks);
         self.model.block_starts.learn(&key);
         let end = Block::end_before(&key);
-        self.put_block(&Block { key, members: block.members - half, end: block.end.clone() })?;
-        self.put_block(&Block { key: block.key.clone(), members: half, end })?;
+        self.put_block(&Block {
+            key: key.clone(),
+            members: block.members - members,
+            end: block.end.clone(),
+        })?;
+        self.put_block(&Block { key: block.key.clone(), members, end })?;
         zset.first += 1;
-        Ok(())
+        Ok(Some(key))
     }
 
     /// Members of a block are gone. A block that has few left joins the one before it, if both together are small.

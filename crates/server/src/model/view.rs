@@ -1,5 +1,6 @@
 //! What commands read: keys and collections, all at one commit.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Bound;
 
@@ -38,6 +39,8 @@ pub(crate) struct View<'v> {
     pub runner: Runner,
     pub now_ms: u64,
     pub keyspace: u32,
+    /// Set by a read that passes many rows of a sorted set, and would pass few if the set were divided.
+    pub has_walked: Option<&'v Cell<bool>>,
 }
 
 /// From which end rows are read.

@@ -157,6 +157,7 @@ impl<'t> Write<'t> {
             runner: *runner,
             now_ms: *now_ms,
             keyspace: *keyspace,
+            has_walked: None,
         }
     }
 

@@ -2,9 +2,11 @@
 //! scans, and a power cut.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::*;
+use fulgurite::Database;
 use fulgurite::env::sim::CrashKind;
 use fulgurite_server::Server;
 
@@ -156,6 +158,109 @@ fn large_sets_are_read_and_written() {
     assert_eq!(client.ask("ZLEXCOUNT some (m02900 +"), "99");
 }
 
+/// Waits until no set is being divided any more.
+fn wait_until_divided(client: &mut Client) {
+    let mut before = 0;
+    wait_until(|| {
+        std::thread::park_timeout(Duration::from_millis(50));
+        let now = figure(client, "fulgurite_split_blocks");
+        now == std::mem::replace(&mut before, now) && now > 0
+    });
+}
+
+/// Which rows of blocks a collection has.
+fn blocks(db: &Database) -> usize {
+    let rows = db.open_table("redis:content").unwrap().range(..).unwrap();
+    rows.filter(|row| row.as_ref().unwrap().0[8] == 3).count()
+}
+
+/// No rank was asked for: nothing counts. Then ranks are right, before, while and after the set is divided, beside those that write to it.
+#[test]
+fn sets_are_divided_once_ranks_are_asked_for() {
+    const COUNT: usize = 20_000;
+    let (_, db, server) = serve(config());
+    let mut client = Client::connect(&server);
+    fill(&mut client, "z", COUNT);
+    for near in ["ZRANGE z 0 9", "ZRANGE z 0 9 REV", "ZRANK z m00100", "ZCOUNT z 100 101", "ZPOPMAX z 0"] {
+        client.ask(near);
+    }
+    assert_eq!((blocks(&db), figure(&mut client, "fulgurite_split_blocks")), (0, 0), "these need none");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (server, is_over) = (&server, &is_over);
+            scope.spawn(move || {
+                // Above all others, so that their ranks stay.
+                let mut client = Client::connect(server);
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(client.ask(&format!("ZADD z 1000000 x{thread} 2000000 y{thread}")), "2");
+                    assert_eq!(client.ask(&format!("ZINCRBY z -500000 y{thread}")), "\"1500000\"");
+                    assert_eq!(client.ask(&format!("ZREM z x{thread} y{thread}")), "2");
+                }
+            });
+        }
+        let mut other = Client::connect(&server);
+        for n in (0..COUNT).rev().step_by(61) {
+            assert_eq!(client.ask(&format!("ZRANK z m{n:05}")), n.to_string());
+            assert_eq!(other.ask(&format!("ZCOUNT z -inf ({}", n as f64 / 4.0)), n.to_string());
+            assert_eq!(other.ask(&format!("ZRANGE z {n} {n}")), names(n..n + 1));
+        }
+        wait_until_divided(&mut client);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(blocks(&db) > COUNT / 1_000, "{} blocks", blocks(&db));
+    assert_eq!(client.ask("ZCARD z"), COUNT.to_string());
+    let splits = figure(&mut client, "fulgurite_split_blocks");
+    for n in (0..COUNT).step_by(97) {
+        assert_eq!(client.ask(&format!("ZREVRANK z m{n:05}")), (COUNT - 1 - n).to_string());
+    }
+    assert_eq!(figure(&mut client, "fulgurite_split_blocks"), splits, "it is divided");
+}
+
+/// In a transaction nothing is divided before its end.
+#[test]
+fn sets_are_divided_after_transactions_that_ask_for_ranks() {
+    for write in ["ZADD z 9999 x", "PING"] {
+        let (_, db, server) = serve(config());
+        let mut client = Client::connect(&server);
+        fill(&mut client, "z", 5_000);
+        client.ask("MULTI");
+        client.ask(write);
+        client.ask("ZRANK z m04000");
+        client.ask("ZCOUNT z 0 500");
+        let replies = client.ask("EXEC");
+        assert!(replies.ends_with(" 4000 2001]"), "{replies}");
+        wait_until_divided(&mut client);
+        assert!(blocks(&db) > 10, "{write}");
+        assert_eq!(client.ask("ZRANK z m04000"), "4000");
+    }
+}
+
+#[test]
+fn a_power_cut_while_a_set_is_divided_leaves_its_ranks() {
+    for seed in 0..8 {
+        let (env, db, server) = serve(config());
+        let mut client = Client::connect(&server);
+        fill(&mut client, "z", 6_000);
+        let ranks = client.ask("ZRANK z m05000");
+        assert_eq!(ranks, "5000");
+        wait_until(|| figure(&mut client, "fulgurite_split_blocks") > 2 * seed);
+        // Durable with all that was before it.
+        assert_eq!(client.ask("ZADD z 1e9 last"), "1");
+        let crashed = env.crash(CrashKind::PowerCut, seed);
+        drop((server, db));
+        let db = open(&crashed);
+        let server = Server::start(db.clone(), config()).unwrap();
+        let mut client = Client::connect(&server);
+        assert!(blocks(&db) as u64 > 2 * seed, "{} blocks", blocks(&db));
+        for n in (0..6_000).step_by(397) {
+            assert_eq!(client.ask(&format!("ZRANK z m{n:05}")), n.to_string());
+        }
+        assert_eq!(client.ask("ZREMRANGEBYRANK z 1000 4999"), "4000");
+        assert_eq!(client.ask("ZRANK z last"), "2000");
+    }
+}
+
 #[test]
 fn large_sets_change_in_transactions() {
     let (_, _, server) = serve(config());
@@ -170,10 +275,12 @@ fn large_sets_change_in_transactions() {
         ("ZADD z x y", "QUEUED"),
         ("ZCARD z", "QUEUED"),
         ("EXEC", "[1 1000 1490 510 -ERR value is not a valid float 511]"),
-        ("WATCH z", "OK"),
-        ("MULTI", "OK"),
-        ("ZADD z 1 never", "QUEUED"),
     ] {
+        assert_eq!(client.ask(command), expected, "{command}");
+    }
+    // That is a write for `WATCH`.
+    wait_until_divided(&mut client);
+    for (command, expected) in [("WATCH z", "OK"), ("MULTI", "OK"), ("ZADD z 1 never", "QUEUED")] {
         assert_eq!(client.ask(command), expected, "{command}");
     }
     assert_eq!(other.ask("ZADD z CH -2 first"), "1");

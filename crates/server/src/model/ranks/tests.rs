@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use fulgurite::env::SimEnv;
 use fulgurite::{Database, Options};
 
@@ -93,6 +95,27 @@ impl Pair {
         self.zset = self.write(|write, zset| write.remove_score(zset, &name, score)).0;
     }
 
+    /// Divides the set to the end, in a transaction for each step; other commands may come between them. Returns how many blocks were split.
+    fn divide(&mut self, mut between: impl FnMut(&mut Pair)) -> usize {
+        let (mut from, mut steps) = (None, 0);
+        loop {
+            let (zset, next) = self.write(|write, zset| write.divide(zset, from.clone()));
+            self.zset = zset;
+            if next.is_none() {
+                return steps;
+            }
+            (from, steps) = (next, steps + 1);
+            between(self);
+        }
+    }
+
+    /// Whether a read passes more rows than it should have to.
+    fn walks(&self, read: impl FnOnce(&View<'_>) -> Result<u64>) -> bool {
+        let has_walked = Cell::new(false);
+        self.view(|view| read(&View { has_walked: Some(&has_walked), ..*view }));
+        has_walked.get()
+    }
+
     /// Two edges, and between which indices of the vector they are.
     fn edges(&mut self) -> (Span, std::ops::Range<usize>) {
         let mut ends = Vec::new();
@@ -134,7 +157,6 @@ impl Pair {
             self.view(|view| view.rows(section_bounds(zset.id, Section::Blocks), Order::Forward, usize::MAX));
         let blocks: Vec<Block> = rows.iter().map(|(key, value)| Block::decode(key, value).unwrap()).collect();
         assert_eq!(blocks.len() as i64, zset.first);
-        assert!(zset.count <= UNDIVIDED_MAX || !blocks.is_empty());
         assert!(zset.count > UNDIVIDED_MAX / 2 || blocks.is_empty());
         assert!(blocks.first().is_none_or(|first| first.key == first_block_key(zset.id)));
         assert!(blocks.iter().skip(1).all(|block| block.members > 0));
@@ -175,7 +197,7 @@ impl Pair {
     }
 }
 
-/// Sets grow and shrink; after each stretch blocks, ranks and ranges are those of a sorted vector.
+/// Sets grow and shrink, and are divided now and then; after each stretch blocks, ranks and ranges are those of a sorted vector.
 #[test]
 fn blocks_count_what_a_sorted_vector_has() {
     let mut splits = 0;
@@ -197,11 +219,17 @@ fn blocks_count_what_a_sorted_vector_has() {
                 if step % 300 == 299 {
                     pair.check();
                 }
+                if step % 700 == 400 {
+                    splits += pair.divide(|pair| {
+                        pair.put(names);
+                        pair.remove(names);
+                    });
+                    pair.check();
+                }
                 if seed == 3 && step % 500 == 250 {
                     pair.write_old_rows();
                 }
             }
-            splits += pair.zset.first.max(0);
             pair.check();
             let (span, range) = pair.edges();
             if range.len() < pair.members.len() {
@@ -216,63 +244,64 @@ fn blocks_count_what_a_sorted_vector_has() {
     assert!(splits > 30, "blocks were split: {splits}");
 }
 
+/// What no command has asked for is not counted; a step of dividing leaves all as it should be, and the last one leaves even blocks.
 #[test]
-fn members_at_one_end_and_stored_ones_have_even_blocks() {
+fn a_set_is_divided_in_steps_and_what_has_grown_since_once_more() {
     let mut pair = Pair::new(1);
-    for n in 0..2_000 {
-        let (score, name) = (f64::from(n), format!("m{n}").into_bytes());
-        pair.zset = pair.write(|write, zset| write.put_score(zset, &name, None, score)).0;
-        pair.members.push((score, name));
-    }
+    let add = |pair: &mut Pair, numbers: std::ops::Range<u32>| {
+        for n in numbers {
+            let (score, name) = (f64::from(n), format!("m{n}").into_bytes());
+            pair.zset = pair.write(|write, zset| write.put_score(zset, &name, None, score)).0;
+            pair.members.push((score, name));
+        }
+    };
+    add(&mut pair, 0..2_000);
+    assert_eq!(pair.zset.first, 0);
     pair.check();
-    let stored = pair.members.clone();
-    pair.zset = Collection { id: 9, count: 0, first: 0 };
-    pair.zset = pair.write(|write, zset| write.fill(zset, &stored)).0;
-    assert!(pair.zset.first > 10);
+    let count = |view: &View<'_>, zset: &Collection, to: f64| {
+        view.count_span(zset, &Span::new(zset, Edge::BeforeScore(f64::NEG_INFINITY), Edge::BeforeScore(to)))
+    };
+    let zset = pair.zset;
+    assert!(pair.walks(|view| count(view, &zset, 1_000.0)));
+    assert!(pair.walks(|view| Ok(view.ranked_rows(&zset, Order::Forward, 1_000, 1)?.len() as u64)));
+    assert!(pair.walks(|view| Ok(view.ranked_rows(&zset, Order::Backward, 1_000, 1)?.len() as u64)));
+    assert!(!pair.walks(|view| count(view, &zset, 100.0)), "near the end it costs little");
+    assert!(!pair.walks(|view| Ok(view.ranked_rows(&zset, Order::Backward, 200, 1)?.len() as u64)));
+
+    let steps = pair.divide(|pair| pair.check());
+    assert!((15..40).contains(&steps), "{steps} steps");
+    let is_even = |pair: &Pair| {
+        let zset = pair.zset;
+        (0..zset.count).step_by(97).all(|rank| {
+            let (score, name) = &pair.members[rank as usize];
+            !pair.walks(|view| view.rank(&zset, *score, name))
+                && !pair.walks(|view| Ok(view.ranked_rows(&zset, Order::Forward, rank, 1)?.len() as u64))
+                && !pair.walks(|view| Ok(view.ranked_rows(&zset, Order::Backward, rank, 1)?.len() as u64))
+        })
+    };
+    assert!(is_even(&pair));
+    let blocks = pair.zset.first;
+    add(&mut pair, 2_000..6_000);
+    pair.check();
+    assert_eq!(pair.zset.first, blocks, "writes count, and split nothing");
+    assert!(!is_even(&pair));
+    assert!(pair.divide(|_| {}) > 10);
+    assert!(is_even(&pair));
     pair.check();
     // From the end, in one call and against the order.
     let zset = pair.zset;
     let rows = pair.view(|view| view.ranked_rows(&zset, Order::Backward, 0, 700));
     pair.zset = pair.write(|write, zset| write.remove_rows(zset, &rows)).0;
-    pair.members.truncate(1_300);
+    pair.members.truncate(5_300);
     pair.check();
-}
-
-/// As on an I/O thread, where a walk is refused after many writes.
-#[test]
-fn a_block_is_split_later_where_its_middle_cannot_be_found_at_once() {
-    let mut pair = Pair::new(1);
-    pair.members = (0..1_000).map(|n| (f64::from(n), format!("m{n}").into_bytes())).collect();
+    // One that is stored anew has none again.
     let stored = pair.members.clone();
+    pair.zset = Collection { id: 9, count: 0, first: 0 };
     pair.zset = pair.write(|write, zset| write.fill(zset, &stored)).0;
-    let max = block_members_max(1_000) as usize;
-    let write_without_walks = |pair: &Pair| {
-        pair.write(|write, _| {
-            (0..2_000u32).try_for_each(|n| write.put_row(&[&[0; 9][..], &n.to_be_bytes()].concat(), b""))
-        })
-    };
-    let put = |pair: &mut Pair, n: usize| -> Result<()> {
-        let (name, score) = (format!("n{n:03}").into_bytes(), 0.5);
-        let mut zset = pair.zset;
-        let mut txn = pair.db.begin();
-        Write::new(&mut txn, &pair.model, Runner::IoThread, 0, 0).put_score(&mut zset, &name, None, score)?;
-        txn.commit().unwrap();
-        pair.zset = zset;
-        pair.members.insert(1 + n, (score, name));
-        Ok(())
-    };
-    // The first block is known then.
-    let zset = pair.zset;
-    pair.view(|view| view.block_at(&zset, &score_key(7, Section::Scores, 0.5, b"")));
-    let blocks = pair.zset.first;
-    write_without_walks(&pair);
-    let puts = (0..3 * max).take_while(|n| put(&mut pair, *n).is_ok()).count();
-    let before = max * 3 / 4;
-    assert_eq!((puts, pair.zset.first), (2 * max - before, blocks), "it has twice as many as it should");
-    assert!(matches!(put(&mut pair, puts), Err(Stop::Blocked(Missing::Order))));
     pair.check();
-    put(&mut pair, puts).unwrap();
-    assert_eq!(pair.zset.first, blocks + 1, "after walks");
+    assert!(!is_even(&pair));
+    pair.divide(|_| {});
+    assert!(is_even(&pair));
     pair.check();
 }
 
