@@ -6,6 +6,7 @@
 //! that passes many rows has the rest divided. None of it need be durable: it says nothing that the rows of members do not say.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use fulgurite::{Durability, Error};
 
@@ -14,20 +15,23 @@ use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::stop::{Result, Stop};
 
+/// Between two steps: whoever waits for the key has it first.
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// So often one step is tried again: something else than commands, which have the key's lock, wrote the key.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Divides a sorted set of a numbered database, unless it is one no more. `stripe` is the calling thread's, on which no command runs.
+/// Divides a sorted set of a numbered database, unless it is one no more, or another set is being divided: then the next command that passes many
+/// rows of this one asks again, and other workers run it. `stripe` is the calling thread's, on which no command runs.
 pub(crate) fn divide(shared: &Shared, stripe: u32, database: usize, key: &[u8]) {
+    let Some(_alone) = shared.dividing.try_lock() else { return };
     let (mut from, mut attempts) = (None, 0);
-    while !shared.is_stopping.load(Relaxed) {
+    while shared.sleep(PAUSE) {
         match divide_step(shared, stripe, database, key, from.clone()) {
             Ok(None) => return,
             Ok(next) => {
                 (from, attempts) = (next, 0);
                 shared.split_blocks.fetch_add(1, Relaxed);
-                // Whoever waits for the key has it first.
-                std::thread::yield_now();
             }
             Err(Stop::Conflict) if attempts < ATTEMPTS_MAX => attempts += 1,
             Err(stop) => {

@@ -76,6 +76,7 @@ impl Server {
             locks: KeyLocks::new(),
             cursors: Cursors::new(env.random_u64()),
             reclaimed: Reclaimed::default(),
+            dividing: Default::default(),
             split_blocks: AtomicU64::new(0),
             arrivals: Default::default(),
             long_replies: Default::default(),

@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// Those of `SCAN`.
     pub cursors: Cursors,
     pub reclaimed: Reclaimed,
+    /// Held by the worker that divides a sorted set.
+    pub dividing: Mutex<()>,
     /// Blocks of sorted sets that were split since the server started.
     pub split_blocks: AtomicU64,
     /// The values that are stored while they arrive.
