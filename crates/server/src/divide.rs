@@ -1,9 +1,10 @@
 //! Dividing sorted sets into blocks, once a command has asked for positions in one: afterwards such a command reads about the square root
 //! of the members, where it passed all members before it.
 //!
-//! It is done in short transactions, each of which splits one block, by the worker that ran the command, after its reply. So a set of any size
-//! holds up those that write to it for the time of one step at most; and at any moment its blocks are right (INV-ZSET-1), if not yet even. After a crash in between the next command
-//! that passes many rows has the rest divided. None of it need be durable: it says nothing that the rows of members do not say.
+//! The worker that ran the command divides the set after its reply, in short transactions, each of which splits one block. So a set of any
+//! size holds up those that write to it for the time of one step at most, and after each step its blocks are right (INV-ZSET-1), if not yet
+//! even. After a crash the next command that passes many rows has the rest divided. None of it need be durable: it says nothing that the
+//! rows of members do not say.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -15,14 +16,14 @@ use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::stop::{Result, Stop};
 
-/// Between two steps: whoever waits for the key has it first.
+/// Between two steps, so that a thread that waits for the key's lock gets it.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// So often one step is tried again: something else than commands, which have the key's lock, wrote the key.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Divides a sorted set of a numbered database, unless it is one no more, or another set is being divided: then the next command that passes many
-/// rows of this one asks again, and other workers run it. `stripe` is the calling thread's, on which no command runs.
+/// Divides the sorted set of a key, if the key still has one. Nothing while another worker divides a set, so that there are workers for
+/// other commands: the next command that passes many rows asks again. `stripe` is the calling thread's, on which no command runs.
 pub(crate) fn divide(shared: &Shared, stripe: u32, database: usize, key: &[u8]) {
     let Some(_alone) = shared.dividing.try_lock() else { return };
     let (mut from, mut attempts) = (None, 0);

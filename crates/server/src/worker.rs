@@ -144,7 +144,10 @@ pub(crate) fn run(shared: &Arc<Shared>, mut counts: Counts, pool: Pool) {
         let finished = Finished { token, session, reply, outcome, paused, storing };
         shared.inboxes[thread].send(Message::Finished(finished));
         if let Some((database, key)) = walked {
-            divide(shared, counts.stripe, database, &key);
+            let divided = catch_unwind(AssertUnwindSafe(|| divide(shared, counts.stripe, database, &key)));
+            if divided.is_err() {
+                tracing::error!("a worker panicked while it divided a sorted set");
+            }
         }
     }
 }

@@ -168,7 +168,7 @@ fn wait_until_divided(client: &mut Client) {
     });
 }
 
-/// Which rows of blocks a collection has.
+/// How many blocks all sorted sets have.
 fn blocks(db: &Database) -> usize {
     let rows = db.open_table("redis:content").unwrap().range(..).unwrap();
     rows.filter(|row| row.as_ref().unwrap().0[8] == 3).count()
