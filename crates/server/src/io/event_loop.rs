@@ -593,9 +593,10 @@ impl IoThread {
             }
             // A flush that is going on needs no other one: it says when it has ended.
             // Connections that are left for later do not come soon.
+            let (waiting, active) = (self.waiting.connections(), self.activity.connections());
             if !self.slowed.is_empty() {
                 self.gathering.puts_off_no_more();
-            } else if first > self.asked && self.gathering.puts_off(self.waiting.connections(), now_ns) {
+            } else if first > self.asked && self.gathering.puts_off(waiting, active, now_ns) {
                 return;
             }
             match self.flush(first, now_ns) {

@@ -23,6 +23,14 @@ pub(crate) const IDLE_POLL_MAX: Duration = Duration::from_millis(1);
 const PUTS_OFF_NS: u64 = 60_000;
 const PUTS_OFF_ALL_NS: u64 = 4 * PUTS_OFF_NS;
 
+/// A thread that always has commands to run has a flush wait until one in so many active connections waits for it: a flush takes as much
+/// processor time as a dozen commands.
+const SHARE: usize = 3;
+
+/// ... for at most so many times what a flush takes, and for at most so many nanoseconds.
+const BUSY_FLUSHES: u64 = 4;
+const BUSY_PUTS_OFF_NS: u64 = 1_000_000;
+
 /// A yield that takes longer gave the processor to a thread that keeps it: waiting awake is given up at once.
 const LOST_NS: u64 = 200_000;
 
@@ -128,11 +136,27 @@ pub(super) struct Gathering {
     /// At the latest then.
     latest_ns: u64,
     wait: Wait,
+    busy: Busy,
+}
+
+/// Putting a flush off while there are commands to run.
+#[derive(Debug, Default)]
+struct Busy {
+    /// Until when; 0 if that has not begun.
+    ends_ns: u64,
+    /// Whether the thread had nothing to do since the last flush began.
+    was_idle: bool,
 }
 
 impl Gathering {
-    /// Whether the next flush is put off, while so many connections wait for it.
-    pub fn puts_off(&mut self, waiting: usize, now_ns: u64) -> bool {
+    /// Whether the next flush is put off, while so many connections wait for it, of those that are active.
+    pub fn puts_off(&mut self, waiting: usize, active: usize, now_ns: u64) -> bool {
+        if !self.busy.was_idle && waiting < active / SHARE {
+            if self.busy.ends_ns == 0 {
+                self.busy.ends_ns = now_ns + (BUSY_FLUSHES * self.flush_ns).min(BUSY_PUTS_OFF_NS);
+            }
+            return now_ns < self.busy.ends_ns;
+        }
         if waiting >= self.expected {
             self.wait.succeeds();
             return false;
@@ -151,6 +175,7 @@ impl Gathering {
     /// No flush is wanted any more.
     pub fn stops(&mut self) {
         (self.wait.ends_ns, self.began_ns) = (0, 0);
+        self.busy = Busy::default();
     }
 
     /// The flush begins at once.
@@ -159,16 +184,18 @@ impl Gathering {
     }
 
     pub fn is_putting_off(&self) -> bool {
-        self.wait.is_going_on()
+        self.wait.is_going_on() || self.busy.ends_ns != 0
     }
 
-    /// The thread yielded the processor meanwhile, from one time to another.
+    /// The thread had nothing to do meanwhile, and yielded the processor from one time to another.
     pub fn yielded(&mut self, from_ns: u64, to_ns: u64) {
         self.wait.yielded(from_ns, to_ns);
+        self.busy = Busy { ends_ns: 0, was_idle: true };
     }
 
     /// A flush begins.
     pub fn begins(&mut self, now_ns: u64) {
+        self.busy = Busy::default();
         if self.began_ns == 0 {
             self.began_ns = now_ns;
         }
@@ -208,31 +235,66 @@ mod tests {
     #[test]
     fn a_flush_waits_for_the_connections_of_the_last_one() {
         let mut gathering = gathering(8);
-        assert!(gathering.puts_off(5, 210_000));
+        assert!(gathering.puts_off(5, 0, 210_000));
         assert!(gathering.is_putting_off());
-        assert!(gathering.puts_off(7, 240_000));
-        assert!(!gathering.puts_off(8, 250_000));
+        assert!(gathering.puts_off(7, 0, 240_000));
+        assert!(!gathering.puts_off(8, 0, 250_000));
         assert!(!gathering.is_putting_off());
-        assert!(gathering.puts_off(3, 300_000), "the next one");
+        assert!(gathering.puts_off(3, 0, 300_000), "the next one");
         gathering.ended(3, 310_000);
         assert!(!gathering.is_putting_off(), "another thread flushed");
-        assert!(!gathering.puts_off(3, 320_000));
+        assert!(!gathering.puts_off(3, 0, 320_000));
     }
 
     #[test]
     fn each_connection_that_comes_has_a_flush_wait_longer() {
         let mut coming = gathering(8);
-        assert!((0..4).all(|n| coming.puts_off(1 + n as usize, 210_000 + 40_000 * n)));
-        assert!(!coming.puts_off(4, 330_000 + PUTS_OFF_NS), "the last one was there at 330 us");
+        assert!((0..4).all(|n| coming.puts_off(1 + n as usize, 0, 210_000 + 40_000 * n)));
+        assert!(!coming.puts_off(4, 0, 330_000 + PUTS_OFF_NS), "the last one was there at 330 us");
         let mut many = gathering(100);
-        assert!((0..19).all(|n| many.puts_off(1 + n as usize, 1_000_000 + 10_000 * n)));
-        assert!(!many.puts_off(22, 1_200_000), "by what a flush takes, and no more");
+        assert!((0..19).all(|n| many.puts_off(1 + n as usize, 0, 1_000_000 + 10_000 * n)));
+        assert!(!many.puts_off(22, 0, 1_200_000), "by what a flush takes, and no more");
+    }
+
+    #[test]
+    fn a_busy_thread_has_a_flush_wait_for_a_third_of_the_active_connections() {
+        let mut gathering = gathering(20);
+        assert!(gathering.puts_off(30, 300, 1_000_000) && gathering.is_putting_off());
+        assert!(gathering.puts_off(99, 300, 1_400_000), "more came in each look");
+        assert!(!gathering.puts_off(100, 300, 1_500_000));
+        gathering.begins(1_500_000);
+        assert!(!gathering.is_putting_off());
+        assert!(gathering.puts_off(30, 300, 2_000_000));
+        assert!(!gathering.puts_off(90, 300, 2_000_000 + BUSY_FLUSHES * 200_000), "so many flushes long");
+        gathering.begins(3_000_000);
+        gathering.ended(20, 3_200_000);
+        assert!(gathering.puts_off(30, 300, 4_000_000));
+        gathering.yielded(4_010_000, 4_020_000);
+        assert!(
+            !gathering.puts_off(31, 300, 4_020_000),
+            "it has nothing to do, and as many wait as for the last one"
+        );
+        gathering.begins(4_020_000);
+        assert!(gathering.puts_off(31, 300, 4_300_000), "for the next flush it is busy again");
+    }
+
+    #[test]
+    fn a_busy_thread_has_no_flush_wait_for_a_long_one() {
+        let mut gathering = Gathering::default();
+        for _ in 0..80 {
+            gathering.begins(1_000);
+            gathering.ended(8, 30_001_000);
+        }
+        assert!(gathering.flush_ns() > BUSY_PUTS_OFF_NS);
+        assert!(gathering.puts_off(9, 300, 100_000_000));
+        assert!(gathering.puts_off(9, 300, 100_000_000 + BUSY_PUTS_OFF_NS - 1));
+        assert!(!gathering.puts_off(9, 300, 100_000_000 + BUSY_PUTS_OFF_NS));
     }
 
     #[test]
     fn a_lone_connection_waits_for_nobody() {
-        assert!(!gathering(1).puts_off(1, 210_000));
-        assert!(!Gathering::default().puts_off(1, 1), "the first flush of all");
+        assert!(!gathering(1).puts_off(1, 0, 210_000));
+        assert!(!Gathering::default().puts_off(1, 0, 1), "the first flush of all");
     }
 
     #[test]
@@ -240,12 +302,12 @@ mod tests {
         let mut short = Gathering::default();
         short.begins(1_000);
         short.ended(8, 6_000);
-        assert!(short.puts_off(1, 10_000));
-        assert!(!short.puts_off(1, 15_000), "a flush takes 5 us");
+        assert!(short.puts_off(1, 0, 10_000));
+        assert!(!short.puts_off(1, 0, 15_000), "a flush takes 5 us");
         let mut long = gathering(8);
-        assert!(long.puts_off(1, 300_000));
-        assert!(long.puts_off(1, 300_000 + PUTS_OFF_NS - 1));
-        assert!(!long.puts_off(1, 300_000 + PUTS_OFF_NS));
+        assert!(long.puts_off(1, 0, 300_000));
+        assert!(long.puts_off(1, 0, 300_000 + PUTS_OFF_NS - 1));
+        assert!(!long.puts_off(1, 0, 300_000 + PUTS_OFF_NS));
     }
 
     #[test]
@@ -260,7 +322,7 @@ mod tests {
         }
         assert!(gathering.flush_ns() > 1_000_000, "all of them are as long");
         let coming = |n: u64| 3_000_000_000 + 10_000 * n;
-        let put_off = (0..90).take_while(|n| gathering.puts_off(1 + *n as usize, coming(*n))).count();
+        let put_off = (0..90).take_while(|n| gathering.puts_off(1 + *n as usize, 0, coming(*n))).count();
         assert_eq!(put_off as u64, PUTS_OFF_ALL_NS / 10_000);
     }
 
@@ -302,9 +364,9 @@ mod tests {
         assert!(!polling.yielded(20_000, 20_001 + LOST_NS));
         assert!((0..PAUSE).all(|_| !polling.goes_on(1_000_000)));
         let mut gathering = gathering(8);
-        assert!(gathering.puts_off(1, 1_000));
+        assert!(gathering.puts_off(1, 0, 1_000));
         gathering.yielded(1_000, 1_001 + LOST_NS);
-        assert!(!gathering.is_putting_off() && !gathering.puts_off(1, 300_000));
+        assert!(!gathering.is_putting_off() && !gathering.puts_off(1, 0, 300_000));
     }
 
     #[test]
