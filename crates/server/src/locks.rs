@@ -52,10 +52,17 @@ impl Lock {
 }
 
 /// Locks of the keys of several commands, each of which is taken once.
-#[derive(Default)]
 pub(crate) struct HeldMore<'l> {
     guards: Vec<MutexGuard<'l, Keys>>,
-    indices: SmallVec<[u16; 64]>,
+    indices: Vec<u16>,
+    /// A bit for each index.
+    is_held: [u64; LOCKS / 64],
+}
+
+impl Default for HeldMore<'_> {
+    fn default() -> Self {
+        HeldMore { guards: Vec::new(), indices: Vec::new(), is_held: [0; LOCKS / 64] }
+    }
 }
 
 impl HeldMore<'_> {
@@ -130,8 +137,10 @@ impl KeyLocks {
     ) -> bool {
         keys.all(|key| {
             let (index, hash) = hash_of(database, key);
-            if let Some(at) = held.indices.iter().position(|other| *other == index as u16) {
-                return !held.guards[at].long.contains(&hash);
+            let (word, bit) = (index / 64, 1 << (index % 64));
+            if held.is_held[word] & bit != 0 {
+                let at = held.indices.iter().position(|other| *other == index as u16);
+                return !held.guards[at.expect("it is held")].long.contains(&hash);
             }
             let guard = self.0[index].keys.try_lock();
             let Some(guard) = guard.filter(|keys| keys.newest <= snapshot && !keys.long.contains(&hash))
@@ -140,6 +149,7 @@ impl KeyLocks {
             };
             held.guards.push(guard);
             held.indices.push(index as u16);
+            held.is_held[word] |= bit;
             true
         })
     }

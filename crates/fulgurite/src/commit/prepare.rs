@@ -46,14 +46,13 @@ pub(crate) fn prepare(
     let tables = SmallVec::with_capacity(writes.tables.len());
     let deletes_ranges = writes.tables.iter().any(|writes| !writes.ranges.is_empty());
     let readers = if deletes_ranges { readers() } else { Readers::default() };
-    let user_bytes =
-        writes.tables.iter().flat_map(|writes| &writes.ops).map(|(key, op)| user_bytes(key, op)).sum();
     let ops =
         writes.tables.iter().map(|writes| (writes.ops.len() + writes.ranges.iter().count()) as u64).sum();
     let mut work = Box::new(ApplyWrites { tables, definition, readers });
     let mut out = Vec::with_capacity(bytes_max(writes).min(BODY_BYTES_MAX) + 64);
+    let mut user_bytes = 0;
     for writes in &writes.tables {
-        encode_table(writes, inline_max, &mut out, &mut work);
+        user_bytes += encode_table(writes, inline_max, &mut out, &mut work);
     }
     let mut body_crc = crc32c(&out);
     let mut kind = KIND_COMMIT;
@@ -140,7 +139,11 @@ fn user_bytes(key: &[u8], op: &WriteOp) -> u64 {
     key.len() as u64 + value_len
 }
 
+/// How long the frame's body is at most: exactly if that may be more than [`BODY_BYTES_MAX`], which takes a pass over the operations.
 fn bytes_max(writes: &WriteSet) -> usize {
+    if writes.cost.operations <= BODY_BYTES_MAX {
+        return writes.cost.operations;
+    }
     let table = |writes: &TableWrites| -> usize {
         let ops = writes.ops.iter().map(|(key, op)| match &op.value {
             WriteValue::Inline(value) => body::op_bytes_max(key.len(), value.len()),
@@ -236,17 +239,22 @@ pub(super) fn chunked_op<'a>(
     }
 }
 
-fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) {
+/// Appends the writes to a table to the frame's body and to the work that applies it. Returns how many bytes the program gave for them.
+fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) -> u64 {
     let table = writes.table.id;
     let inline_max = inline_max_of(table, inline_max);
     for KeySpan { start, end } in writes.ranges.iter() {
         body::encode_op(table, &Op::DeleteRange { start, end }, out);
     }
-    let bytes_expected = writes.ops.iter().map(|(key, op)| match &op.value {
-        WriteValue::Inline(value) => key.len() + value.len(),
-        _ => key.len() + 64,
-    });
-    let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_expected.sum());
+    let (mut bytes, mut bytes_expected) = (0, 0);
+    for (key, op) in &writes.ops {
+        bytes += user_bytes(key, op);
+        bytes_expected += match &op.value {
+            WriteValue::Inline(value) => key.len() + value.len(),
+            _ => key.len() + 64,
+        };
+    }
+    let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_expected);
     let mut payload = Vec::new();
     for (key, op) in &writes.ops {
         let plain = |value| PlainOp { key, hash: op.hash, value, expires_at_ms: op.expires_at_ms };
@@ -274,6 +282,7 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
         block: (!writes.ops.is_empty()).then(|| block.finish()),
         ranges: writes.ranges.iter().map(KeySpan::owned).collect(),
     });
+    bytes
 }
 
 pub(super) struct TableWork {
