@@ -2,13 +2,17 @@
 """Measures GETs or SETs of 50 clients while one more client sends long commands one after the other: a table of docs/server.md.
 
 Servers take turns row by row: `redis-server`, and each program that is given. The client of the long commands reads replies without
-looking at them, at the lowest priority: it stands for another machine. Needs redis-server and redis-benchmark. For example:
+looking at them, at the lowest priority: it stands for another machine. Beside the last row it sends 256 MiB to a process that has nothing
+to do with the servers, which writes them to a file and sends as many back: what that costs the clients, the machine costs them. Needs
+Linux, redis-server and redis-benchmark. For example:
 
     cargo build --release
     scripts/beside_long.py --dir /var/tmp/beside --rounds 5 target/release/fulgurite > table.md
 """
 
 import argparse
+import mmap
+import multiprocessing
 import os
 import socket
 import statistics
@@ -20,13 +24,16 @@ import time
 from beside_redis import Server, idle_share
 
 MEMBERS = 1_000_000
+MOVED = 256 << 20
+MOVE = "256 MiB to another process, and back"
 LONG = {
     "none": [],
     "`KEYS *`": [["KEYS", "*"]],
     "`SMEMBERS` of a million": [["SMEMBERS", "large"]],
     "`SUNIONSTORE` of a million, `DEL` of it": [["SUNIONSTORE", "copy", "large"], ["DEL", "copy"]],
-    "`SET` of 256 MiB, `GET` of it": [["SET", "long", "v" * (256 << 20)], ["GET", "long"]],
+    "`SET` of 256 MiB, `GET` of it": [["SET", "long", "v" * MOVED], ["GET", "long"]],
     "`SORT` of a million `BY` nothing `GET`": [["SORT", "large", "BY", "nothing", "LIMIT", "0", "300000"]],
+    MOVE: [],
 }
 
 
@@ -55,6 +62,32 @@ class Client:
             last = (last + bytes(self.buffer[max(0, length - len(end)) : length]))[-len(end) :]
 
 
+def receive(connection, view):
+    """Fills a buffer. Whether the other side had as much to send."""
+    filled = 0
+    while filled < len(view):
+        length = connection.recv_into(view[filled:])
+        if length == 0:
+            return False
+        filled += length
+    return True
+
+
+def move(listener, path):
+    """The other process: takes bytes and writes them past the page cache, then sends as many; over and over, for one connection after the
+    other."""
+    buffer = mmap.mmap(-1, 1 << 20)
+    view = memoryview(buffer)
+    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT)
+    offsets = range(0, MOVED, len(buffer))
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            while all(receive(connection, view) and os.pwrite(file, view, offset) for offset in offsets):
+                for _ in offsets:
+                    connection.sendall(view)
+
+
 def load(server):
     server.run("set", 50, 16, 400_000, 100)
     client = Client(server.port)
@@ -62,28 +95,48 @@ def load(server):
         client.send(["SADD", "large", *(f"member:{number}" for number in range(first, first + 1_000))])
 
 
-def measure(server, commands, count, short):
-    """Short commands a second, p50, p99 and the longest in milliseconds, long commands in that time and the seconds of each."""
+def send_commands(port, encoded, stop, took):
+    client = Client(port)
+    while not stop.is_set():
+        began = time.monotonic()
+        for command in encoded:
+            client.send_encoded(command)
+        took.append(time.monotonic() - began)
+
+
+def send_bytes(port, stop, took):
+    connection = socket.create_connection(("127.0.0.1", port), timeout=120)
+    data, buffer = bytes(MOVED), bytearray(1 << 20)
+    while not stop.is_set():
+        began = time.monotonic()
+        connection.sendall(data)
+        left = MOVED
+        while left > 0:
+            left -= connection.recv_into(buffer, min(left, len(buffer)))
+        took.append(time.monotonic() - began)
+    connection.close()
+
+
+def measure(server, long, count, short, mover_port):
+    """Short commands a second, p50, p99 and the longest in milliseconds, and the median of the long commands."""
     stop, took = threading.Event(), []
-    encoded = [encode(words) for words in commands]
+    encoded = [encode(words) for words in LONG[long]]
 
     def send():
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-        client = Client(server.port)
-        while not stop.is_set():
-            began = time.monotonic()
-            for command in encoded:
-                client.send_encoded(command)
-            took.append(time.monotonic() - began)
+        if long == MOVE:
+            send_bytes(mover_port, stop, took)
+        else:
+            send_commands(server.port, encoded, stop, took)
 
     sender = threading.Thread(target=send)
-    if commands:
+    if long != "none":
         sender.start()
         time.sleep(0.3)
     args = ["redis-benchmark", "-p", str(server.port), "-t", short, "-n", str(count), "-c", "50"]
     ran = subprocess.run([*args, "-d", "100", "-r", "100000", "--csv"], capture_output=True, text=True, timeout=600)
     stop.set()
-    if commands:
+    if long != "none":
         sender.join()
     fields = [field.strip('"') for field in ran.stdout.splitlines()[-1].split('","')]
     rate, _, _, p50, _, p99, longest = (float(field) for field in fields[1:])
@@ -104,6 +157,9 @@ def main():
         port, directory = 17011 + number, f"{options.dir}/{number}"
         serve = [program, "serve", "--dir", f"{directory}/data", "--bind", f"127.0.0.1:{port}", "--io-threads", "1"]
         servers.append(Server(program if number else "Fulgurite", port, serve, directory))
+    listener = socket.create_server(("127.0.0.1", 0))
+    mover = multiprocessing.Process(target=move, args=(listener, f"{options.dir}/moved"), daemon=True)
+    mover.start()
     figures = {(long, server.name): [] for long in LONG for server in servers}
 
     def run():
@@ -113,10 +169,12 @@ def main():
             for long, commands in LONG.items():
                 for server in servers:
                     count = options.count // 20 if commands and server.name == "Redis" else options.count
-                    figures[long, server.name].append(measure(server, commands, count, options.command))
+                    row = measure(server, long, count, options.command, listener.getsockname()[1])
+                    figures[long, server.name].append(row)
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
 
     idle = idle_share(run)
+    mover.terminate()
     for server in servers:
         server.stop()
     print(f"{options.rounds} rounds in turns, medians; processors idle {idle:.2f}.\n")
