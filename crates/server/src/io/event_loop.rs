@@ -422,6 +422,7 @@ impl IoThread {
     fn turn<'s>(&mut self, token: usize, round: &mut Round<'s>) {
         let Some(connection) = &mut self.connections[token] else { return };
         self.activity.note(&mut connection.active_in);
+        self.gathering.turned();
         connection.client.active_ms.store(self.now_ms, Ordering::Relaxed);
         let others_follow = round.turns_left > 0;
         let mut turn = Turn { steps: STEPS_A_TURN, others_follow, now_ms: self.now_ms };

@@ -23,8 +23,8 @@ pub(crate) const IDLE_POLL_MAX: Duration = Duration::from_millis(1);
 const PUTS_OFF_NS: u64 = 60_000;
 const PUTS_OFF_ALL_NS: u64 = 4 * PUTS_OFF_NS;
 
-/// A thread that always has commands to run has a flush wait until one in so many active connections waits for it: a flush takes as much
-/// processor time as a dozen commands.
+/// A thread that always has commands to run, most of which wait for a flush, has that wait until one in so many active connections waits
+/// for it: a flush takes as much processor time as a dozen commands.
 const SHARE: usize = 3;
 
 /// ... for at most so many times what a flush takes, and for at most so many nanoseconds.
@@ -146,12 +146,16 @@ struct Busy {
     ends_ns: u64,
     /// Whether the thread had nothing to do since the last flush began.
     was_idle: bool,
+    /// How many turns connections had since then.
+    turns: usize,
 }
 
 impl Gathering {
     /// Whether the next flush is put off, while so many connections wait for it, of those that are active.
     pub fn puts_off(&mut self, waiting: usize, active: usize, now_ns: u64) -> bool {
-        if !self.busy.was_idle && waiting < active / SHARE {
+        // A few writers among readers would only wait longer.
+        let most_wait = 2 * waiting >= self.busy.turns;
+        if most_wait && !self.busy.was_idle && waiting < active / SHARE {
             if self.busy.ends_ns == 0 {
                 self.busy.ends_ns = now_ns + (BUSY_FLUSHES * self.flush_ns).min(BUSY_PUTS_OFF_NS);
             }
@@ -161,7 +165,7 @@ impl Gathering {
             self.wait.succeeds();
             return false;
         }
-        if !self.is_putting_off() {
+        if !self.wait.is_going_on() {
             (self.waiting, self.latest_ns) = (waiting, now_ns + self.flush_ns.min(PUTS_OFF_ALL_NS));
         }
         let max_ns = PUTS_OFF_NS.min(self.latest_ns.saturating_sub(now_ns));
@@ -190,7 +194,12 @@ impl Gathering {
     /// The thread had nothing to do meanwhile, and yielded the processor from one time to another.
     pub fn yielded(&mut self, from_ns: u64, to_ns: u64) {
         self.wait.yielded(from_ns, to_ns);
-        self.busy = Busy { ends_ns: 0, was_idle: true };
+        self.busy = Busy { was_idle: true, ..Busy::default() };
+    }
+
+    /// A connection had its turn.
+    pub fn turned(&mut self) {
+        self.busy.turns += 1;
     }
 
     /// A flush begins.
@@ -276,6 +285,32 @@ mod tests {
         );
         gathering.begins(4_020_000);
         assert!(gathering.puts_off(31, 300, 4_300_000), "for the next flush it is busy again");
+    }
+
+    #[test]
+    fn a_thread_that_is_busy_no_more_waits_for_the_connections_of_the_last_flush() {
+        let mut gathering = gathering(8);
+        assert!(gathering.puts_off(1, 8, 1_000_000));
+        assert!(gathering.puts_off(3, 8, 1_020_000), "more than a third");
+        assert!(gathering.puts_off(3, 8, 1_079_000), "60 us after the last one");
+        assert!(gathering.puts_off(8, 100, 1_079_000) && !gathering.puts_off(8, 8, 1_079_500));
+        gathering.begins(1_080_000);
+        gathering.ended(8, 1_280_000);
+        assert!(gathering.puts_off(1, 8, 2_000_000));
+        gathering.yielded(2_000_000, 2_010_000);
+        assert!(gathering.puts_off(1, 8, 2_010_000) && gathering.puts_off(1, 8, 2_069_000));
+        assert!(!gathering.puts_off(1, 8, 2_070_000));
+    }
+
+    #[test]
+    fn a_busy_thread_has_no_flush_wait_if_few_commands_write() {
+        let mut gathering = gathering(3);
+        (0..21).for_each(|_| gathering.turned());
+        assert!(!gathering.puts_off(10, 300, 1_000_000), "of 21");
+        assert!(gathering.puts_off(11, 300, 1_000_000));
+        gathering.begins(1_000_000);
+        (0..3).for_each(|_| gathering.turned());
+        assert!(gathering.puts_off(3, 300, 1_200_000), "all of them");
     }
 
     #[test]
