@@ -3,8 +3,8 @@
 
 Servers take turns row by row: `redis-server`, and each program that is given. The client of the long commands reads replies without
 looking at them, at the lowest priority: it stands for another machine. Beside the last row it sends 256 MiB to a process that has nothing
-to do with the servers, which writes them to a file and sends as many back: what that costs the clients, the machine costs them. Needs
-Linux, redis-server and redis-benchmark. For example:
+to do with the servers, which writes them to a file and sends as many back, in two seconds, about as long as a server takes for them: what
+that costs the clients, the machine costs them. Needs Linux, redis-server and redis-benchmark. For example:
 
     cargo build --release
     scripts/beside_long.py --dir /var/tmp/beside --rounds 5 target/release/fulgurite > table.md
@@ -25,6 +25,7 @@ from beside_redis import Server, idle_share
 
 MEMBERS = 1_000_000
 MOVED = 256 << 20
+MOVE_SECONDS = 2.0
 MOVE = "256 MiB to another process, and back"
 LONG = {
     "none": [],
@@ -106,13 +107,16 @@ def send_commands(port, encoded, stop, took):
 
 def send_bytes(port, stop, took):
     connection = socket.create_connection(("127.0.0.1", port), timeout=120)
-    data, buffer = bytes(MOVED), bytearray(1 << 20)
+    buffer = bytearray(1 << 20)
+    steps = MOVED // len(buffer)
     while not stop.is_set():
         began = time.monotonic()
-        connection.sendall(data)
-        left = MOVED
-        while left > 0:
-            left -= connection.recv_into(buffer, min(left, len(buffer)))
+        for step in range(2 * steps):
+            if step < steps:
+                connection.sendall(buffer)
+            else:
+                receive(connection, memoryview(buffer))
+            time.sleep(max(0.0, began + (step + 1) * MOVE_SECONDS / (2 * steps) - time.monotonic()))
         took.append(time.monotonic() - began)
     connection.close()
 
