@@ -54,6 +54,7 @@ pub(crate) fn prepare(
     for writes in &writes.tables {
         user_bytes += encode_table(writes, inline_max, &mut out, &mut work);
     }
+    debug_assert!(out.len() <= writes.cost.operations, "what decides whether to write ahead bounds the body");
     let mut body_crc = crc32c(&out);
     let mut kind = KIND_COMMIT;
     let mut list_bytes = 0;
