@@ -5,10 +5,9 @@ use std::ops::Deref;
 
 use fulgurite_index::Pinned;
 
-/// A key or value that was read. It refers to the bytes where they are in memory, without a copy, and pins them there.
-///
-/// A `Value` keeps one leaf (8 KiB) or the memory of one commit alive, unless it is short and the database is larger than its
-/// memory budget; to keep the bytes for long, copy them out.
+/// A key or value that was read. Up to 31 bytes are copied into it. More it refers to where they are in memory, without a copy, and pins
+/// them there: it keeps one leaf (8 KiB) or the memory of one commit alive, unless it is short and the database is larger than its
+/// memory budget. To keep the bytes for long, copy them out.
 ///
 /// ```
 /// # fn main() -> fulgurite::Result<()> {
@@ -33,9 +32,9 @@ impl Value {
         self.0.to_vec()
     }
 
-    /// How many bytes of memory it keeps alive: a leaf, all that one commit wrote to the table (1 MiB of what was
-    /// replayed), or the value alone, with the bytes of its allocation. Two values of one leaf keep it alive once, and each counts it. For limits of what a program
-    /// holds: a server's replies that their clients do not take.
+    /// How many bytes of memory it keeps alive beside itself: none if it is short, else a leaf, all that one commit wrote to the table (1 MiB
+    /// of what was replayed), or the value alone, with the bytes of its allocation. Two values of one leaf keep it alive once, and each
+    /// counts it. For limits of what a program holds: a server's replies that their clients do not take.
     ///
     /// ```
     /// # fn main() -> fulgurite::Result<()> {
@@ -45,11 +44,13 @@ impl Value {
     /// let mut txn = db.begin();
     /// txn.put(&users, "alice", "engineer")?;
     /// txn.put(&users, "bob", [b'x'; 4000])?;
+    /// txn.put(&users, "carol", [b'y'; 100])?;
     /// txn.commit()?;
-    /// let alice = users.get("alice")?.unwrap();
-    /// assert!(alice.kept_bytes() > 4000);                 // bob's, too
-    /// let copy = fulgurite::Value::from(alice.to_vec());
-    /// assert!(copy.kept_bytes() < 100);
+    /// assert_eq!(users.get("alice")?.unwrap().kept_bytes(), 0);
+    /// let carol = users.get("carol")?.unwrap();
+    /// assert!(carol.kept_bytes() > 4000);                 // bob's, too
+    /// let copy = fulgurite::Value::from(carol.to_vec());
+    /// assert!(copy.kept_bytes() < 200);
     /// # Ok(())
     /// # }
     /// ```

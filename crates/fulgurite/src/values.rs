@@ -135,7 +135,7 @@ impl Values {
     #[inline]
     fn inline(&self, payload: Pinned) -> Value {
         let memory = self.cache.memory();
-        if payload.len() > COPIED_BYTES_MAX || memory.batches() == 0 {
+        if payload.len() > COPIED_BYTES_MAX || memory.batches() == 0 || payload.held_bytes() == 0 {
             return Value(payload);
         }
         of_bytes(ValueBytes::new(payload.to_vec(), memory))
@@ -148,7 +148,7 @@ impl Values {
         }
         match &op.value {
             WriteValue::Delete => Ok(None),
-            WriteValue::Inline(bytes) => Ok(Some(Value::from(bytes.to_vec()))),
+            WriteValue::Inline(bytes) => Ok(Some(Value(Pinned::copy_of(bytes)))),
             WriteValue::Chunks(spilled) => self.read_own(table, key, &spilled.1).map(Some),
         }
     }

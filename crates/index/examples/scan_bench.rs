@@ -25,7 +25,7 @@ struct NumberCursor {
 impl NumberCursor {
     fn pin(&self) -> Pinned {
         // SAFETY: the vector is never changed, and the owner keeps it.
-        unsafe { Pinned::new(Owner::Shared(self.keys.clone()), &self.keys[self.index]) }
+        unsafe { Pinned::new(|| Owner::Shared(self.keys.clone()), &self.keys[self.index]) }
     }
 }
 

@@ -81,13 +81,31 @@ impl VersionRef<'_> {
     }
 }
 
-/// Bytes that stay in place until this is dropped: in a leaf, in a commit's block of the memtables, or on the heap.
+/// Bytes that stay as they are until this is dropped: in a leaf, in a commit's block of the memtables, on the heap, or, if they are few,
+/// in itself. To count a reader of a block or of a leaf takes a cache line that others write, too: longer than to copy a few bytes.
 #[derive(Clone)]
-pub struct Pinned {
-    // Keeps what `ptr` points to alive.
-    owner: Owner,
-    ptr: *const u8,
-    len: usize,
+pub struct Pinned(Bytes);
+
+/// It has room for so many bytes: with them it has the size that it has without.
+const COPIED_BYTES: usize = 31;
+
+/// Schedules pin all.
+const COPIED_BYTES_MAX: usize = if cfg!(feature = "shuttle") { 0 } else { COPIED_BYTES };
+
+const _: () = assert!(size_of::<Pinned>() == size_of::<Owner>() + size_of::<&[u8]>());
+
+#[derive(Clone)]
+enum Bytes {
+    Copied {
+        len: u8,
+        bytes: [u8; COPIED_BYTES],
+    },
+    Owned {
+        // Keeps what `ptr` points to alive.
+        owner: Owner,
+        ptr: *const u8,
+        len: usize,
+    },
 }
 
 /// An allocation that a [`Pinned`] keeps alive.
@@ -111,8 +129,6 @@ impl Held for crate::ValueBytes {
 /// The owner of the memory that a [`Pinned`] points to.
 #[derive(Clone)]
 pub enum Owner {
-    /// Nothing: the bytes are static or there are none.
-    Static,
     /// Some reference-counted allocation whose bytes never move or change while it lives.
     Shared(Arc<dyn Held>),
     /// A commit's block in a table's memtables.
@@ -128,37 +144,59 @@ unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// No bytes.
-    pub const EMPTY: Pinned =
-        Pinned { owner: Owner::Static, ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0 };
+    pub const EMPTY: Pinned = Pinned(Bytes::Copied { len: 0, bytes: [0; COPIED_BYTES] });
 
-    /// Pins `bytes`, which `owner` keeps in place.
+    /// Pins `bytes`, which the owner keeps in place, or copies them if they are few: then it needs no owner.
     ///
     /// # Safety
-    /// `bytes` must stay valid, unmoved and unchanged for as long as `owner` or a clone of it lives.
-    pub unsafe fn new(owner: Owner, bytes: &[u8]) -> Pinned {
-        Pinned { owner, ptr: bytes.as_ptr(), len: bytes.len() }
+    /// `bytes` must stay valid, unmoved and unchanged for as long as what `owner` returns or a clone of it lives.
+    #[inline]
+    pub unsafe fn new(owner: impl FnOnce() -> Owner, bytes: &[u8]) -> Pinned {
+        Pinned::copied(bytes).unwrap_or_else(|| Pinned::owned(owner(), bytes))
+    }
+
+    /// A copy of few bytes.
+    #[inline]
+    fn copied(bytes: &[u8]) -> Option<Pinned> {
+        if bytes.len() > COPIED_BYTES_MAX {
+            return None;
+        }
+        let mut copy = [0; COPIED_BYTES];
+        copy[..bytes.len()].copy_from_slice(bytes);
+        Some(Pinned(Bytes::Copied { len: bytes.len() as u8, bytes: copy }))
+    }
+
+    fn owned(owner: Owner, bytes: &[u8]) -> Pinned {
+        Pinned(Bytes::Owned { owner, ptr: bytes.as_ptr(), len: bytes.len() })
     }
 
     /// Moves bytes from the heap into a pin.
     pub fn from_vec(bytes: Vec<u8>) -> Pinned {
-        let shared: Arc<Vec<u8>> = Arc::new(bytes);
-        let (ptr, len) = (shared.as_ptr(), shared.len());
-        Pinned { owner: Owner::Shared(shared), ptr, len }
+        Pinned::copied(&bytes).unwrap_or_else(|| {
+            let shared: Arc<Vec<u8>> = Arc::new(bytes);
+            Pinned::owned(Owner::Shared(shared.clone()), &shared)
+        })
+    }
+
+    /// A copy.
+    pub fn copy_of(bytes: &[u8]) -> Pinned {
+        Pinned::copied(bytes).unwrap_or_else(|| Pinned::from_vec(bytes.to_vec()))
     }
 
     /// Pins a whole value.
     pub fn from_value(value: Arc<crate::ValueBytes>) -> Pinned {
-        let (ptr, len) = (value.as_ptr(), value.len());
-        Pinned { owner: Owner::Shared(value), ptr, len }
+        Pinned::owned(Owner::Shared(value.clone()), &value)
     }
 
-    /// How many bytes of memory it keeps alive: its owner's, which other pins may keep alive, too.
+    /// How many bytes of memory it keeps alive beside itself: its owner's, which other pins may keep alive, too.
     pub fn held_bytes(&self) -> usize {
-        match &self.owner {
-            Owner::Static => 0,
-            Owner::Shared(shared) => shared.held_bytes(),
-            Owner::Block(block) => block.bytes(),
-            Owner::Leaf(leaf) => leaf.held_bytes(),
+        match &self.0 {
+            Bytes::Copied { .. } => 0,
+            Bytes::Owned { owner, .. } => match owner {
+                Owner::Shared(shared) => shared.held_bytes(),
+                Owner::Block(block) => block.bytes(),
+                Owner::Leaf(leaf) => leaf.held_bytes(),
+            },
         }
     }
 
@@ -167,18 +205,25 @@ impl Pinned {
     /// # Panics
     /// If the range is out of bounds.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Pinned {
-        let chunk = &self[range];
-        let (ptr, len) = (chunk.as_ptr(), chunk.len());
-        Pinned { owner: self.owner.clone(), ptr, len }
+        let some = &self[range];
+        let of_owner = || match &self.0 {
+            Bytes::Owned { owner, .. } => Pinned::owned(owner.clone(), some),
+            Bytes::Copied { .. } => unreachable!("some of few bytes are few"),
+        };
+        Pinned::copied(some).unwrap_or_else(of_owner)
     }
 }
 
 impl Deref for Pinned {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `new` was promised that the owner keeps these bytes in place, and the owner is alive.
-        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
+        match &self.0 {
+            Bytes::Copied { len, bytes } => &bytes[..usize::from(*len)],
+            // SAFETY: `new` was promised that the owner keeps these bytes in place, and the owner is alive.
+            Bytes::Owned { ptr, len, .. } => unsafe { std::slice::from_raw_parts(*ptr, *len) },
+        }
     }
 }
 
@@ -190,7 +235,7 @@ impl AsRef<[u8]> for Pinned {
 
 impl fmt::Debug for Pinned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pinned({} bytes)", self.len)
+        write!(f, "Pinned({} bytes)", self.len())
     }
 }
 

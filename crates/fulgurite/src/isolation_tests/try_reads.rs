@@ -307,12 +307,22 @@ fn a_value_says_how_much_memory_it_keeps() {
     let mut txn = db.begin();
     txn.put(&table, "a", [1; 50]).unwrap();
     txn.put(&table, "b", [2; 900]).unwrap();
+    txn.put(&table, "short", [3; 31]).unwrap();
+    txn.put(&table, "longer", [4; 32]).unwrap();
     txn.commit().unwrap();
     let kept = |key: &[u8]| table.get(key).unwrap().unwrap().kept_bytes();
     assert_eq!(kept(b"a"), kept(b"b"), "one commit");
+    assert_eq!((kept(b"short"), kept(b"longer")), (0, kept(b"a")), "it has the bytes itself");
+    assert_eq!(table.get("short").unwrap().unwrap(), [3; 31]);
     assert!((1000..3000).contains(&kept(b"a")), "{}", kept(b"a"));
     assert!((4000..20_000).contains(&kept(&key(1))), "a leaf: {}", kept(&key(1)));
     assert!((3000..4000).contains(&kept(b"long")), "its own bytes: {}", kept(b"long"));
     assert_eq!(Value::from(Vec::new()).kept_bytes(), Value::from(Vec::with_capacity(0)).kept_bytes());
-    assert!(Value::from(Vec::with_capacity(5000)).kept_bytes() >= 5000);
+    let of_spacious = |bytes: &[u8]| {
+        let mut vec = Vec::with_capacity(5000);
+        vec.extend_from_slice(bytes);
+        Value::from(vec).kept_bytes()
+    };
+    assert_eq!(of_spacious(&[5; 31]), 0);
+    assert!(of_spacious(&[5; 32]) >= 5000);
 }

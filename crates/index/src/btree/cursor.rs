@@ -123,7 +123,7 @@ impl BaseCursor for BTreeCursor {
 
     fn pinned_key(&self) -> Pinned {
         let leaf = self.path.leaf().expect("the cursor is at an entry");
-        read::pin(Arc::clone(leaf), self.entry.key(leaf))
+        read::pin(|| Arc::clone(leaf), self.entry.key(leaf))
     }
 
     #[inline]
@@ -134,7 +134,7 @@ impl BaseCursor for BTreeCursor {
 
     fn pinned_payload(&self) -> Pinned {
         let leaf = self.path.leaf().expect("the cursor is at an entry");
-        read::pin(Arc::clone(leaf), self.entry.version(leaf).payload)
+        read::pin(|| Arc::clone(leaf), self.entry.version(leaf).payload)
     }
 
     fn unread(&self) -> Option<KeySpan> {

@@ -19,17 +19,21 @@ use super::tree::Tree;
 use crate::memtables::{PREFETCHED_MAX, prefetch, prefetch_two_lines};
 use crate::{IndexError, Io, LoadFor, OutOfLine, Owner, Pinned, Version};
 
-/// The version of an entry, which pins the entry's leaf.
-pub(crate) fn version(leaf: Arc<Leaf>, entry: &Entry<'_>) -> Version {
+/// The version of an entry, which pins the entry's leaf, or is a copy of a short one.
+pub(crate) fn version(leaf: impl FnOnce() -> Arc<Leaf>, entry: &Entry<'_>) -> Version {
     let (csn, flags, expires_at_ms) = (entry.csn, entry.version_flags(), entry.expires_at_ms);
     Version { csn, flags, expires_at_ms, payload: pin(leaf, entry.payload) }
 }
 
-/// Bytes of `leaf`, pinned.
-pub(crate) fn pin(leaf: Arc<Leaf>, bytes: &[u8]) -> Pinned {
-    debug_assert!(leaf.bytes().as_ptr_range().contains(&bytes.as_ptr()) || bytes.is_empty());
+/// Bytes of the leaf that `leaf` returns, pinned.
+pub(crate) fn pin(leaf: impl FnOnce() -> Arc<Leaf>, bytes: &[u8]) -> Pinned {
+    let owner = || {
+        let leaf = leaf();
+        debug_assert!(leaf.bytes().as_ptr_range().contains(&bytes.as_ptr()));
+        Owner::Leaf(leaf)
+    };
     // SAFETY: every caller passes bytes of this leaf's own body, which is boxed and never changes while it lives.
-    unsafe { Pinned::new(Owner::Leaf(leaf), bytes) }
+    unsafe { Pinned::new(owner, bytes) }
 }
 
 impl Tree {
@@ -87,14 +91,14 @@ impl Tree {
         {
             let guard = epoch::pin();
             if let Some((leaf, entry)) = prefetched::find(&self.root, key, at, &guard) {
-                return Ok(entry.map(|entry| version(leaf.to_arc(), &entry)));
+                return Ok(entry.map(|entry| version(|| leaf.to_arc(), &entry)));
             }
             if let Ok(leaf) = self.descend(key, &guard) {
-                return Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)));
+                return Ok(leaf.get().find(key, at).map(|entry| version(|| leaf.to_arc(), &entry)));
             }
         }
         let leaf = self.leaf_for(key, io, LoadFor::Read)?;
-        Ok(leaf.find(key, at).map(|entry| version(Arc::clone(&leaf), &entry)))
+        Ok(leaf.find(key, at).map(|entry| version(|| Arc::clone(&leaf), &entry)))
     }
 
     /// See [`crate::Base::prefetch`]. The searches take turns at each level, so that the loads of all go on at once.

@@ -230,7 +230,7 @@ impl<'a> NodeRef<'a> {
         unsafe { BlockRef::count(self.0.byte_sub(words * 8).cast::<BlockHeader>()) }
     }
 
-    /// The node's version for a reader: it pins the commit's block, not the memtable.
+    /// The node's version for a reader: it pins the commit's block, not the memtable, or copies a short payload.
     pub fn version(self) -> Version {
         let VersionRef { csn, flags, expires_at_ms, .. } = self.version_ref();
         Version { csn, flags, expires_at_ms, payload: self.pinned_payload() }
@@ -242,16 +242,12 @@ impl<'a> NodeRef<'a> {
     }
 
     pub fn pinned_payload(self) -> Pinned {
-        let payload = self.payload();
-        match payload.len() {
-            0 => Pinned::EMPTY,
-            // SAFETY: the payload is in the block, which never moves or changes it while a reference exists.
-            _ => unsafe { Pinned::new(Owner::Block(self.block()), payload) },
-        }
+        // SAFETY: the payload is in the block, which never moves or changes it while a reference exists.
+        unsafe { Pinned::new(|| Owner::Block(self.block()), self.payload()) }
     }
 
     pub fn pinned_key(self) -> Pinned {
         // SAFETY: as for the payload.
-        unsafe { Pinned::new(Owner::Block(self.block()), self.key()) }
+        unsafe { Pinned::new(|| Owner::Block(self.block()), self.key()) }
     }
 }

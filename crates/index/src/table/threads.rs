@@ -60,7 +60,8 @@ impl Engine {
         };
         let mut builder = BlockBuilder::new(TABLE, KEYS as usize, 0);
         for i in (0..KEYS).filter(|i| csn.is_multiple_of(i % 3 + 1)) {
-            let (key, number) = (i.to_be_bytes(), csn.to_le_bytes());
+            // So long that a reader pins it.
+            let (key, number) = (i.to_be_bytes(), csn.to_le_bytes().repeat(5));
             builder.push(BlockOp {
                 key: &key,
                 hash: hash_key(TABLE, &key),
@@ -97,7 +98,13 @@ impl Engine {
     }
 
     fn read(&self) {
-        let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
+        let number = |payload: &[u8]| {
+            let (numbers, rest) = payload.as_chunks::<8>();
+            assert!(
+                numbers.len() == 5 && rest.is_empty() && numbers.iter().all(|number| *number == numbers[0])
+            );
+            u64::from_le_bytes(numbers[0])
+        };
         self.with_snapshot(|at| {
             for i in 0..KEYS {
                 let key = i.to_be_bytes();

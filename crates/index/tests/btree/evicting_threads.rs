@@ -72,7 +72,7 @@ impl World {
             let len = if csn % 3 == 2 { 40 } else { 1 + rng.below(KEYS) };
             let batch = (from..(from + len).min(KEYS)).map(|number| {
                 let stays = number.is_multiple_of(ALWAYS) || csn % 3 != 1;
-                let put = if stays { Put::value(csn, csn.to_le_bytes()) } else { Put::tombstone(csn) };
+                let put = if stays { Put::value(csn, pinned_payload(csn)) } else { Put::tombstone(csn) };
                 (key(number), vec![put])
             });
             merge(&self.tree, &batch.collect(), &rules(csn, &[]));
@@ -149,7 +149,7 @@ impl World {
             let merged = self.merged[index as usize].load(Ordering::Acquire);
             let (csn, payload) = get(&self.tree, &key(index * ALWAYS), u64::MAX).expect("it is always there");
             assert!(csn >= merged, "key {}: {csn} was read, {merged} merged", index * ALWAYS);
-            assert_eq!(payload, csn.to_le_bytes());
+            assert_eq!(payload, pinned_payload(csn));
         }
     }
 
@@ -166,7 +166,7 @@ impl World {
                 let in_order = |last: &Vec<u8>| if forward { **last < *own } else { **last > *own };
                 assert!(last.as_ref().is_none_or(in_order), "each key once, in order");
                 let version = cursor.version();
-                assert!(version.payload.is_empty() || *version.payload == version.csn.0.to_le_bytes());
+                assert!(version.payload.is_empty() || *version.payload == pinned_payload(version.csn.0));
                 let number: u64 = std::str::from_utf8(own).unwrap().parse().unwrap();
                 if number.is_multiple_of(ALWAYS) {
                     let merged = std::mem::take(&mut merged[(number / ALWAYS) as usize]);
@@ -198,7 +198,7 @@ fn life(seed: u64) {
         newest_segment: AtomicU64::new(0),
     });
     let tree = BTree::empty(TABLE, store.clone(), small_nodes());
-    let batch: Batch = (0..KEYS).map(|n| (key(n), vec![Put::value(1, 1u64.to_le_bytes())])).collect();
+    let batch: Batch = (0..KEYS).map(|n| (key(n), vec![Put::value(1, pinned_payload(1))])).collect();
     merge(&tree, &batch, &rules(1, &[]));
     let merged = (0..KEYS / ALWAYS).map(|_| AtomicU64::new(1)).collect();
     let done = AtomicBool::new(false);

@@ -199,3 +199,8 @@ impl Rng {
         (self.next() >> 16) % bound
     }
 }
+
+/// The payload of a commit, so long that readers pin it.
+pub fn pinned_payload(csn: u64) -> [u8; 40] {
+    [csn.to_le_bytes(); 5].as_flattened().try_into().expect("five times eight")
+}

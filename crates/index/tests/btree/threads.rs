@@ -25,7 +25,7 @@ fn maintain(tree: &BTree, merged: &AtomicU64) {
         let from = rng.below(KEYS);
         for number in from..from + rng.below(400) {
             let comes = rng.below(3) > 0 || number.is_multiple_of(3);
-            let put = if comes { Put::value(csn, csn.to_le_bytes()) } else { Put::tombstone(csn) };
+            let put = if comes { Put::value(csn, pinned_payload(csn)) } else { Put::tombstone(csn) };
             batch.insert(key(number), vec![put]);
         }
         merge(tree, &batch, &rules(csn, &[]));
@@ -51,7 +51,7 @@ fn check_gets(tree: &BTree, merged: &AtomicU64, done: &AtomicBool, seed: u64) {
             .get(&key(number), Csn::MAX, Io::Allowed)
             .unwrap()
             .expect("multiples of three are always there");
-        assert_eq!(*version.payload, version.csn.0.to_le_bytes());
+        assert_eq!(*version.payload, pinned_payload(version.csn.0));
         let before = merged.load(Ordering::Acquire);
         let again = tree.get(&key(number), Csn::MAX, Io::Allowed).unwrap().unwrap();
         assert!(again.csn >= version.csn, "versions never go back");
@@ -77,7 +77,7 @@ fn write_out_in_steps(tree: &BTree, store: &Arc<MemStore>, merged: &AtomicU64, d
             let (csn, payload) =
                 get(&written, &key(n), u64::MAX).expect("multiples of three are always there");
             assert!(csn >= before && csn >= *last, "an older record replaced a newer one");
-            assert_eq!(payload, csn.to_le_bytes());
+            assert_eq!(payload, pinned_payload(csn));
             *last = csn;
         }
     }
@@ -93,7 +93,7 @@ fn check_scans(tree: &BTree, done: &AtomicBool) {
         while let Some(own) = cursor.key() {
             assert!(last.as_deref().is_none_or(|last| last < own), "each key once, in order");
             let version = cursor.version();
-            assert!(version.payload.is_empty() || *version.payload == version.csn.0.to_le_bytes());
+            assert!(version.payload.is_empty() || *version.payload == pinned_payload(version.csn.0));
             let (csn, payload) = (version.csn, cursor.pinned_payload());
             assert_eq!(&*payload, version.payload);
             let number: u64 = std::str::from_utf8(own).unwrap().parse().unwrap();
@@ -105,7 +105,7 @@ fn check_scans(tree: &BTree, done: &AtomicBool) {
         assert_eq!(always, KEYS / 3);
         assert!(
             pins.iter().all(|(csn, payload, key)| payload.is_empty()
-                || **payload == csn.0.to_le_bytes() && key.len() == 7)
+                || **payload == pinned_payload(csn.0) && key.len() == 7)
         );
     }
 }
@@ -115,7 +115,7 @@ fn readers_see_everything_while_the_tree_changes() {
     let store = MemStore::new();
     let tree = BTree::empty(TABLE, store.clone(), small_nodes());
     let batch: Batch =
-        (0..KEYS).step_by(3).map(|n| (key(n), vec![Put::value(1, 1u64.to_le_bytes())])).collect();
+        (0..KEYS).step_by(3).map(|n| (key(n), vec![Put::value(1, pinned_payload(1))])).collect();
     merge(&tree, &batch, &rules(1, &[]));
     let (merged, done) = (AtomicU64::new(1), AtomicBool::new(false));
     std::thread::scope(|scope| {
