@@ -84,6 +84,7 @@ mod memtable_reads;
 mod memtable_share;
 mod merged_values;
 mod merger;
+mod operations;
 mod options;
 mod program_memory;
 mod progress;

@@ -18,7 +18,13 @@ const HEADER_BYTES: usize = 4;
 const VALIDATED: u16 = 1 << 15;
 const TABLES_MAX: usize = VALIDATED as usize;
 /// Up to this many keys are searched one by one, without the hash index.
-const FEW: u32 = 8;
+const FEW: usize = 16;
+
+/// Memory for so many keys as long as the first one is allocated with that, ...
+const FIRST_KEYS: usize = 8;
+
+/// ... but no more than that if it is longer: it is not counted before.
+const FIRST_BYTES_MAX: usize = 512;
 
 const _: () = assert!(limits::KEY_BYTES_MAX <= u16::MAX as usize);
 
@@ -61,9 +67,11 @@ pub(crate) struct ReadKeys {
     /// Records name tables by their indices here; mostly there is one.
     tables: SmallVec<[Arc<TableState>; 2]>,
     pages: Vec<Vec<u8>>,
+    /// The first records, each with half of its key's hash.
+    few: SmallVec<[(u32, Position); FEW]>,
     /// The positions of all records; empty while there are at most [`FEW`].
     index: HashTable<Position>,
-    count: u32,
+    count: usize,
     /// The memory of the full pages, in bytes.
     full_bytes: usize,
 }
@@ -95,11 +103,14 @@ impl ReadKeys {
         self.count += 1;
         let Self { index, pages, tables, .. } = self;
         let hash_of = |position: &Position| record(pages, tables, *position).hash();
-        if self.count == FEW + 1 {
+        if self.count <= FEW {
+            self.few.push((hash as u32, position));
+        } else if self.count == FEW + 1 {
+            index.reserve(self.count, hash_of);
             for position in positions(pages) {
                 index.insert_unique(hash_of(&position), position, hash_of);
             }
-        } else if self.count > FEW {
+        } else {
             index.insert_unique(hash, position, hash_of);
         }
         Ok(())
@@ -130,8 +141,9 @@ impl ReadKeys {
         let bytes = HEADER_BYTES + key.len();
         if self.pages.last().is_none_or(|last| last.len() + bytes > PAGE_BYTES) {
             let is_first = self.pages.is_empty();
+            let capacity = if is_first { (FIRST_KEYS * bytes).min(FIRST_BYTES_MAX) } else { PAGE_BYTES };
             self.full_bytes += self.pages.last().map_or(0, Vec::capacity);
-            self.pages.push(Vec::with_capacity(if is_first { 0 } else { PAGE_BYTES.max(bytes) }));
+            self.pages.push(Vec::with_capacity(capacity.max(bytes)));
         }
         let number = number as u16 | if is_validated { VALIDATED } else { 0 };
         let page = self.pages.len() - 1;
@@ -151,7 +163,8 @@ impl ReadKeys {
             record.table.id == table && record.key == key
         };
         if self.count <= FEW {
-            return positions(&self.pages).find(is_it);
+            let has_hash = |few: &&(u32, Position)| few.0 == hash as u32;
+            return self.few.iter().filter(has_hash).map(|few| few.1).find(is_it);
         }
         self.index.find(hash, is_it).copied()
     }

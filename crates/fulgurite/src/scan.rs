@@ -513,12 +513,9 @@ impl<'a> Side<'a> {
         }
         let own = self.own.expect("an own key comes from own writes");
         self.own_next = match self.direction {
-            Direction::Forward => own.ops.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)).next(),
-            Direction::Backward => {
-                own.ops.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()
-            }
-        }
-        .map(|(key, op)| (&**key, op));
+            Direction::Forward => own.ops.range((Bound::Excluded(key), Bound::Unbounded)).next(),
+            Direction::Backward => own.ops.range((Bound::Unbounded, Bound::Excluded(key))).next_back(),
+        };
         self.position = Position::GivenOwn(key, op);
         Ok(())
     }
@@ -528,14 +525,14 @@ impl<'a> Side<'a> {
         let first = match self.direction {
             Direction::Forward => {
                 self.cursor.seek(start).or_error()?;
-                self.own.and_then(|own| own.ops.range::<[u8], _>(KeySpan::from(start)).next())
+                self.own.and_then(|own| own.ops.range(KeySpan::from(start)).next())
             }
             Direction::Backward => {
                 self.cursor.seek_back(end).or_error()?;
-                self.own.and_then(|own| own.ops.range::<[u8], _>(KeySpan { end, ..KeySpan::ALL }).next_back())
+                self.own.and_then(|own| own.ops.range(KeySpan { end, ..KeySpan::ALL }).next_back())
             }
         };
-        self.own_next = first.map(|(key, op)| (&**key, op));
+        self.own_next = first;
         Ok(())
     }
 

@@ -30,6 +30,7 @@ use crate::handle::Handle;
 use crate::key_range::{GivenRange, given, span_of, span_of_prefix};
 use crate::latency::Timed;
 use crate::live_reads::ReadFor;
+use crate::operations::ShortBytes;
 use crate::read_set::ReadSet;
 use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
@@ -426,7 +427,7 @@ impl Transaction {
         let spills = value.len() >= limits::SPILL_BYTES_MIN
             || (budget_half_used && value.len() > self.engine.options.inline_bytes_max);
         if !spills {
-            return Ok(WriteValue::Inline(value.into()));
+            return Ok(WriteValue::Inline(ShortBytes::from_slice(value)));
         }
         self.engine.check_writable()?;
         self.engine.pipeline.check_may_write_ahead()?;

@@ -1,7 +1,5 @@
 //! The writes of a transaction, private until it commits.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use fulgurite_index::OutOfLine;
@@ -11,6 +9,7 @@ use smallvec::SmallVec;
 use crate::body::{self, ChunksRef};
 use crate::catalog::TableState;
 use crate::deleted_ranges::{DeletedRanges, Joined};
+use crate::operations::{Operations, ShortBytes};
 use crate::space::need::{FRAME_BYTES, WriteCost};
 use crate::{Error, Result};
 
@@ -38,7 +37,7 @@ impl WriteOp {
 #[derive(Clone, Debug)]
 pub(crate) enum WriteValue {
     Delete,
-    Inline(Arc<[u8]>),
+    Inline(ShortBytes),
     /// Written ahead already.
     Chunks(Arc<(ChunksRef, OutOfLine)>),
 }
@@ -46,7 +45,7 @@ pub(crate) enum WriteValue {
 /// The writes to one table.
 pub(crate) struct TableWrites {
     pub table: Arc<TableState>,
-    pub ops: BTreeMap<Box<[u8]>, WriteOp>,
+    pub ops: Operations,
     /// Applied before all of `ops`: a range delete removes the earlier operations that it covers.
     pub ranges: DeletedRanges,
 }
@@ -150,7 +149,7 @@ impl Budget {
     }
 }
 
-/// About the bookkeeping of one entry: the map's node, the operation, the version that applying it makes.
+/// About the bookkeeping of one entry: its place in a list or a tree, the operation, the version that applying it makes.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
 impl TableWrites {
@@ -167,7 +166,7 @@ impl WriteSet {
 
     /// About how many bytes of keys and values it puts.
     pub fn put_bytes(&self) -> usize {
-        let ops = self.tables.iter().flat_map(|writes| &writes.ops);
+        let ops = self.tables.iter().flat_map(|writes| writes.ops.iter());
         let bytes = ops.map(|(key, op)| match &op.value {
             WriteValue::Delete => 0,
             WriteValue::Inline(value) => key.len() + value.len(),
@@ -179,7 +178,7 @@ impl WriteSet {
     /// Whether any key is put, and not only deleted.
     pub fn has_puts(&self) -> bool {
         let puts =
-            |writes: &TableWrites| writes.ops.values().any(|op| !matches!(op.value, WriteValue::Delete));
+            |writes: &TableWrites| writes.ops.iter().any(|(_, op)| !matches!(op.value, WriteValue::Delete));
         self.tables.iter().any(puts)
     }
 
@@ -196,8 +195,11 @@ impl WriteSet {
 
     fn writes(&mut self, table: &Arc<TableState>) -> &mut TableWrites {
         let index = self.index_of(table.id).unwrap_or_else(|index| {
-            let writes =
-                TableWrites { table: table.clone(), ops: BTreeMap::new(), ranges: DeletedRanges::default() };
+            let writes = TableWrites {
+                table: table.clone(),
+                ops: Operations::default(),
+                ranges: DeletedRanges::default(),
+            };
             self.tables.insert(index, writes);
             index
         });
@@ -242,17 +244,10 @@ impl WriteSet {
         }
         self.changes += 1;
         let writes = self.writes(table);
-        let before = match writes.ops.entry(key.into()) {
-            Entry::Occupied(mut entry) => {
-                let mut op = op;
-                op.read_before |= entry.get().read_before;
-                Some(entry.insert(op))
-            }
-            Entry::Vacant(vacant) => {
-                vacant.insert(op);
-                None
-            }
-        };
+        let before = writes.ops.insert(key, |before| WriteOp {
+            read_before: op.read_before || before.is_some_and(|before| before.read_before),
+            ..op
+        });
         self.cost = before.as_ref().map_or(cost, |before| cost.minus(Cost::of(key, before)));
         if keeps_undo {
             self.cost = self.cost.plus(Cost::of_undo(key, before.as_ref()));
@@ -269,8 +264,7 @@ impl WriteSet {
         self.changes += 1;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);
-        let covered: Vec<Box<[u8]>> =
-            writes.ops.range::<[u8], _>(range.borrowed()).map(|(key, _)| key.clone()).collect();
+        let covered: Vec<Box<[u8]>> = writes.ops.range(range.borrowed()).map(|(key, _)| key.into()).collect();
         let mut removed = Vec::with_capacity(covered.len());
         for key in covered {
             let before = writes.ops.remove(&key);
@@ -319,7 +313,7 @@ impl WriteSet {
                     }
                     let ops = &mut self.written(table).ops;
                     let now = match before {
-                        Some(op) => ops.insert(key.clone(), op),
+                        Some(op) => ops.insert(&key, |_| op),
                         None => ops.remove(&key),
                     };
                     if let Some(op) = now {

@@ -19,8 +19,8 @@ use crate::catalog::TableState;
 
 const STRIPES: usize = 1024;
 
-/// A latch set of this many stripes removes its duplicates.
-const STRIPES_MAX: usize = 8 * STRIPES;
+/// Their numbers are bits of so many words.
+const WORDS: usize = STRIPES / u64::BITS as usize;
 
 /// The stripes of a database.
 pub(crate) struct Latches {
@@ -34,13 +34,18 @@ pub(crate) enum Gate {
     Exclusive,
 }
 
-/// The latches that a commit needs. Those of a small commit need no allocation.
+/// The latches that a commit needs.
 #[derive(Default)]
 pub(crate) struct LatchSet<'t> {
     /// Sorted by table.
     gates: SmallVec<[(&'t TableState, Gate); 2]>,
-    stripes: SmallVec<[u16; 8]>,
+    /// A bit for each stripe: they are in order, and each is there once.
+    stripes: [u64; WORDS],
+    /// A bit for each word that has any.
+    words: u16,
 }
+
+const _: () = assert!(WORDS == u16::BITS as usize);
 
 impl<'t> LatchSet<'t> {
     /// Adds a table's gate. Of several requests the stronger one counts.
@@ -53,24 +58,30 @@ impl<'t> LatchSet<'t> {
 
     /// Adds the stripe of the key with this hash.
     pub fn key(&mut self, hash: u64) {
-        if self.stripes.len() == STRIPES_MAX {
-            self.stripes.sort_unstable();
-            self.stripes.dedup();
-        }
-        self.stripes.push((hash >> 32) as u16 % STRIPES as u16);
+        let stripe = (hash >> 32) as usize % STRIPES;
+        let (word, bit) = (stripe / u64::BITS as usize, stripe % u64::BITS as usize);
+        self.stripes[word] |= 1 << bit;
+        self.words |= 1 << word;
+    }
+
+    /// The indices of the stripes, in order.
+    fn stripes(&self) -> impl Iterator<Item = usize> {
+        bits(self.words.into()).flat_map(|word| bits(self.stripes[word]).map(move |bit| word * 64 + bit))
     }
 }
 
-impl LatchSet<'_> {
-    fn sort_stripes(&mut self) {
-        self.stripes.sort_unstable();
-        self.stripes.dedup();
-    }
+/// The positions of the bits that are set, from the lowest on.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (word != 0).then(|| word.trailing_zeros() as usize);
+        word &= word.wrapping_sub(1);
+        lowest
+    })
 }
 
 /// Gates and stripes that are held until this is dropped.
 pub(crate) struct Held<'a> {
-    _stripes: SmallVec<[MutexGuard<'a, ()>; 4]>,
+    _stripes: SmallVec<[MutexGuard<'a, ()>; 16]>,
     _shared: SmallVec<[RwLockReadGuard<'a, ()>; 2]>,
     _exclusive: Vec<RwLockWriteGuard<'a, ()>>,
 }
@@ -81,8 +92,7 @@ impl Latches {
     }
 
     /// Acquires all latches of the set, in the lock order.
-    pub fn acquire<'a>(&'a self, set: &mut LatchSet<'a>) -> Held<'a> {
-        set.sort_stripes();
+    pub fn acquire<'a>(&'a self, set: &LatchSet<'a>) -> Held<'a> {
         let mut shared = SmallVec::new();
         let mut exclusive = Vec::new();
         for &(table, gate) in &set.gates {
@@ -91,13 +101,12 @@ impl Latches {
                 Gate::Exclusive => exclusive.push(table.gate.write()),
             }
         }
-        let stripes = set.stripes.iter().map(|&index| self.stripes[usize::from(index)].lock()).collect();
+        let stripes = set.stripes().map(|index| self.stripes[index].lock()).collect();
         Held { _stripes: stripes, _shared: shared, _exclusive: exclusive }
     }
 
     /// Acquires all latches of the set, or none if another thread holds one of them.
-    pub fn try_acquire<'a>(&'a self, set: &mut LatchSet<'a>) -> Option<Held<'a>> {
-        set.sort_stripes();
+    pub fn try_acquire<'a>(&'a self, set: &LatchSet<'a>) -> Option<Held<'a>> {
         let mut shared = SmallVec::new();
         let mut exclusive = Vec::new();
         for &(table, gate) in &set.gates {
@@ -106,7 +115,7 @@ impl Latches {
                 Gate::Exclusive => exclusive.push(table.gate.try_write()?),
             }
         }
-        let stripes = set.stripes.iter().map(|&index| self.stripes[usize::from(index)].try_lock());
+        let stripes = set.stripes().map(|index| self.stripes[index].try_lock());
         Some(Held { _stripes: stripes.collect::<Option<_>>()?, _shared: shared, _exclusive: exclusive })
     }
 }

@@ -245,16 +245,16 @@ impl Engine {
         work: Box<dyn Apply>,
         may_wait: bool,
     ) -> Result<Csn> {
-        let mut latches = committer.latches();
+        let latches = committer.latches();
         // Dropping it runs callbacks of tickets. A callback may commit, hence need the latches and the credit that this
         // thread holds. So it is declared before them and dropped after them, also if the commit panics. Nor does a
         // callback run while this thread waits for its admission, where it may be first in line.
         let _quiet = self.pipeline.quiet();
         // 0 admit, 1 validate
         let (admission, held) = if may_wait {
-            self.admit_and_validate(committer, &mut latches, &frame)?
+            self.admit_and_validate(committer, &latches, &frame)?
         } else {
-            self.try_admit_and_validate(committer, &mut latches, &frame)?
+            self.try_admit_and_validate(committer, &latches, &frame)?
         };
         self.hooks.reached("validated");
         let read_csn = || self.pipeline.read_csn();
@@ -277,7 +277,7 @@ impl Engine {
     fn admit_and_validate<'a>(
         &'a self,
         committer: &impl Committer,
-        latches: &mut LatchSet<'a>,
+        latches: &LatchSet<'a>,
         frame: &Frame,
     ) -> Result<(<Log as CommitLog>::Admission, Held<'a>)> {
         let mut checked = Csn::ZERO;
@@ -303,7 +303,7 @@ impl Engine {
     fn try_admit_and_validate<'a>(
         &'a self,
         committer: &impl Committer,
-        latches: &mut LatchSet<'a>,
+        latches: &LatchSet<'a>,
         frame: &Frame,
     ) -> Result<(<Log as CommitLog>::Admission, Held<'a>)> {
         let admission = self.pipeline.admit(frame.body.len(), frame.local.len(), false)?;

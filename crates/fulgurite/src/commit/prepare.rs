@@ -10,12 +10,12 @@ use fulgurite_log::{BulkPosition, ChunkRef, FRAME_HEADER_BYTES, TimeBounds, loca
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, limits, value_checksum};
 use smallvec::SmallVec;
 
-use crate::Result;
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op};
 use crate::catalog::{Catalog, CatalogOp, TableState, inline_max_of};
 use crate::commit::{Apply, Frame};
 use crate::spill::Spill;
 use crate::write_set::{TableWrites, WriteOp, WriteSet, WriteValue};
+use crate::{Error, Result};
 
 /// A frame's largest size, less its header and a direct list of chunk references.
 const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
@@ -164,13 +164,14 @@ fn bytes_max(writes: &WriteSet) -> usize {
 fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> Result<()> {
     for TableWrites { table, ops, .. } in &mut writes.tables {
         let inline_max = inline_max_of(table.id, inline_max);
-        for (key, op) in ops {
+        ops.try_for_each_mut(|key, op| {
             if let WriteValue::Inline(value) = &op.value
                 && value.len() > inline_max
             {
                 op.value = WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?));
             }
-        }
+            Ok::<_, Error>(())
+        })?;
     }
     Ok(())
 }
@@ -248,7 +249,7 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
         body::encode_op(table, &Op::DeleteRange { start, end }, out);
     }
     let (mut bytes, mut bytes_expected) = (0, 0);
-    for (key, op) in &writes.ops {
+    for (key, op) in writes.ops.iter() {
         bytes += user_bytes(key, op);
         bytes_expected += match &op.value {
             WriteValue::Inline(value) => key.len() + value.len(),
@@ -257,7 +258,7 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     }
     let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_expected);
     let mut payload = Vec::new();
-    for (key, op) in &writes.ops {
+    for (key, op) in writes.ops.iter() {
         let plain = |value| PlainOp { key, hash: op.hash, value, expires_at_ms: op.expires_at_ms };
         match &op.value {
             WriteValue::Delete => block.push(encode_plain(table, plain(None), inline_max, out)),

@@ -7,6 +7,7 @@ use fulgurite_types::{KeySpan, hash_key, limits};
 use super::support::*;
 use crate::Error;
 use crate::catalog::TableState;
+use crate::operations::ShortBytes;
 use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue};
 
 /// A budget that no transaction here reaches.
@@ -14,7 +15,12 @@ const BUDGET: usize = 64 << 30;
 
 fn op(table: &TableState, key: &[u8], value: &[u8]) -> WriteOp {
     let hash = hash_key(table.id, key);
-    WriteOp { value: WriteValue::Inline(value.into()), expires_at_ms: 0, read_before: false, hash }
+    WriteOp {
+        value: WriteValue::Inline(ShortBytes::from_slice(value)),
+        expires_at_ms: 0,
+        read_before: false,
+        hash,
+    }
 }
 
 /// Sets the counted lengths only: the operations themselves would take gigabytes.

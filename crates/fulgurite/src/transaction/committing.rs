@@ -27,7 +27,7 @@ impl Committer for Committing {
         let mut set = LatchSet::default();
         for writes in &self.transaction.writes.tables {
             set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
-            for op in writes.ops.values() {
+            for (_, op) in writes.ops.iter() {
                 set.key(op.hash);
             }
         }
