@@ -447,7 +447,7 @@ impl Connection {
                 let has_more = bytes < ahead.len();
                 let looks_up_several = has_more || arguments.len() > ARGUMENTS_OF_ONE_KEY;
                 if looks_up_several && *consumed >= self.prefetched_until {
-                    self.prefetched_until = *consumed + prefetch(io.shared, session, ahead);
+                    self.prefetched_until = *consumed + prefetch(io, session, ahead);
                 }
                 let may = *consumed >= self.alone_until && turn.now_ms >= self.alone_until_ms;
                 let begins = may && (has_more || turn.others_follow);

@@ -117,6 +117,7 @@ pub(crate) struct IoThread {
     counts: Counts,
     activity: Activity,
     buffer: Box<[u8]>,
+    look_ups: LookUps,
     /// Connections that have another turn once commits are not slowed, the first one first.
     pub(super) slowed: Vec<usize>,
     /// Connections that have a command which is paused.
@@ -163,6 +164,7 @@ impl IoThread {
             counts,
             activity: Activity::default(),
             buffer: vec![0; READ_BYTES].into(),
+            look_ups: LookUps::new(),
             slowed: Vec::new(),
             looked_at_slowed_ms: 0,
             paused: Vec::new(),
@@ -402,12 +404,11 @@ impl IoThread {
         if tokens.len() < 2 || self.shared.config.dispatch == Dispatch::Queue {
             return;
         }
-        let IoThread { shared, connections, buffer, .. } = self;
+        let IoThread { shared, connections, buffer, look_ups, .. } = self;
         let read = catch_unwind(AssertUnwindSafe(|| {
-            let mut look_ups = LookUps::new();
             for token in tokens {
                 if let Some(connection) = &mut connections[*token] {
-                    connection.read_ahead(shared, buffer, &mut look_ups);
+                    connection.read_ahead(shared, buffer, look_ups);
                 }
             }
             look_ups.prefetch(shared);
@@ -427,10 +428,10 @@ impl IoThread {
         let others_follow = round.turns_left > 0;
         let mut turn = Turn { steps: STEPS_A_TURN, others_follow, now_ms: self.now_ms };
         loop {
-            let IoThread { connections, counts, buffer, number, .. } = self;
+            let IoThread { connections, counts, buffer, look_ups, number, .. } = self;
             let Some(connection) = &mut connections[token] else { return };
             let Round { shared, batch, .. } = round;
-            let io = Io { shared, counts, buffer, thread: *number };
+            let io = Io { shared, counts, look_ups, buffer, thread: *number };
             let turned = catch_unwind(AssertUnwindSafe(|| connection.take_turn(io, batch, token, &mut turn)));
             match turned {
                 Ok(Turned::Ended(next)) => {

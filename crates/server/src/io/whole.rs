@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use fulgurite_resp::{Event, Limits, Parser};
-use smallvec::SmallVec;
 
 use super::batch::{self, Batch};
 use crate::Dispatch;
@@ -26,6 +25,8 @@ pub(super) const ARGUMENTS_OF_ONE_KEY: usize = 4;
 pub(super) struct Io<'s, 'c> {
     pub shared: &'s Shared,
     pub counts: &'c mut Counts,
+    /// Empty.
+    pub look_ups: &'c mut LookUps,
     /// What connections read into. They keep what arrived in a buffer of their own, which is no longer than that.
     pub buffer: &'c mut [u8],
     /// Its number.
@@ -183,7 +184,7 @@ fn reads_beside(
         && batch.lets_one_run(shared)
 }
 
-/// What commands that have arrived will look up.
+/// What commands that have arrived will look up. An I/O thread fills and empties the same again and again.
 pub(super) struct LookUps {
     /// It consumes none of what has arrived.
     parser: Parser,
@@ -192,9 +193,9 @@ pub(super) struct LookUps {
 
 #[derive(Default)]
 struct Rows {
-    keys: SmallVec<[TableKey; PREFETCHED_KEYS_MAX]>,
+    keys: Vec<TableKey>,
     /// Rows of the heads, and names of fields or members.
-    members: SmallVec<[(TableKey, TableKey); PREFETCHED_KEYS_MAX]>,
+    members: Vec<(TableKey, TableKey)>,
 }
 
 impl LookUps {
@@ -224,15 +225,19 @@ impl LookUps {
         is_single
     }
 
-    /// Has the processor load it, if that is more than one look-up.
-    pub fn prefetch(self, shared: &Shared) {
-        let Rows { keys, members } = self.rows;
-        if keys.len() > 1 {
-            shared.model.tables.heads.prefetch(keys);
+    /// Has the processor load it, if that is more than one look-up, and forgets it.
+    pub fn prefetch(&mut self, shared: &Shared) {
+        let mut rows = std::mem::take(&mut self.rows);
+        if rows.keys.len() > 1 {
+            shared.model.tables.heads.prefetch(&rows.keys);
         }
-        if members.len() > 1 {
-            shared.model.prefetch_members(&members);
+        if rows.members.len() > 1 {
+            shared.model.prefetch_members(&rows.members);
         }
+        rows.keys.clear();
+        rows.members.clear();
+        // If it panicked, they are gone, and with them what it panicked at.
+        self.rows = rows;
     }
 }
 
@@ -250,10 +255,9 @@ impl Rows {
 }
 
 /// Has the processor load what the commands at the begin of the input look up. Returns where the first command begins of which it does not.
-pub(super) fn prefetch(shared: &Shared, session: &Session, input: &[u8]) -> usize {
-    let mut look_ups = LookUps::new();
-    let end = look_ups.add_input(shared, session, input);
-    look_ups.prefetch(shared);
+pub(super) fn prefetch(io: &mut Io<'_, '_>, session: &Session, input: &[u8]) -> usize {
+    let end = io.look_ups.add_input(io.shared, session, input);
+    io.look_ups.prefetch(io.shared);
     end
 }
 
