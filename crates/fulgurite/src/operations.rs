@@ -54,6 +54,17 @@ impl Operations {
         }
     }
 
+    /// The same for a key with this hash: most keys of a list need not be compared.
+    #[inline]
+    pub fn find(&self, key: &[u8], hash: u64) -> Option<&WriteOp> {
+        match self {
+            Operations::Few(few) => {
+                few.iter().find(|(other, op)| op.hash == hash && **other == *key).map(|(_, op)| op)
+            }
+            Operations::Many(many) => many.get(key),
+        }
+    }
+
     /// Inserts the operation that `op` makes of the one that the key has, which is returned.
     pub fn insert(&mut self, key: &[u8], op: impl FnOnce(Option<&WriteOp>) -> WriteOp) -> Option<WriteOp> {
         match self {
@@ -172,12 +183,17 @@ mod tests {
     use super::*;
     use crate::write_set::WriteValue;
 
-    fn op(number: u64) -> WriteOp {
-        WriteOp { value: WriteValue::Delete, expires_at_ms: number, read_before: false, hash: number }
+    /// A bad one: many have the same.
+    fn hash_of(key: &[u8]) -> u64 {
+        key.iter().map(|byte| u64::from(*byte)).sum()
+    }
+
+    fn op(key: &[u8], number: u64) -> WriteOp {
+        WriteOp { value: WriteValue::Delete, expires_at_ms: number, read_before: false, hash: hash_of(key) }
     }
 
     fn numbers<'a>(ops: impl Iterator<Item = (&'a [u8], &'a WriteOp)>) -> Vec<(Vec<u8>, u64)> {
-        ops.map(|(key, op)| (key.to_vec(), op.hash)).collect()
+        ops.map(|(key, op)| (key.to_vec(), op.expires_at_ms)).collect()
     }
 
     proptest! {
@@ -190,15 +206,16 @@ mod tests {
             let (mut ops, mut map) = (Operations::default(), BTreeMap::<Vec<u8>, u64>::new());
             for (number, (key, inserts)) in steps.into_iter().enumerate() {
                 let number = number as u64;
-                prop_assert_eq!(ops.get(&key).map(|op| op.hash), map.get(&key).copied());
+                prop_assert_eq!(ops.get(&key).map(|op| op.expires_at_ms), map.get(&key).copied());
+                prop_assert_eq!(ops.find(&key, hash_of(&key)).map(|op| op.expires_at_ms), map.get(&key).copied());
                 if inserts || !number.is_multiple_of(3) {
                     let before = ops.insert(&key, |held| {
-                        assert_eq!(held.map(|held| held.hash), map.get(&key).copied());
-                        op(number)
+                        assert_eq!(held.map(|held| held.expires_at_ms), map.get(&key).copied());
+                        op(&key, number)
                     });
-                    prop_assert_eq!(before.map(|before| before.hash), map.insert(key, number));
+                    prop_assert_eq!(before.map(|before| before.expires_at_ms), map.insert(key.clone(), number));
                 } else {
-                    prop_assert_eq!(ops.remove(&key).map(|op| op.hash), map.remove(&key));
+                    prop_assert_eq!(ops.remove(&key).map(|op| op.expires_at_ms), map.remove(&key));
                 }
                 prop_assert_eq!((ops.len(), ops.is_empty()), (map.len(), map.is_empty()));
             }
@@ -220,8 +237,8 @@ mod tests {
             }
             let mut seen = Vec::new();
             let stopped = ops.try_for_each_mut(|key, op| {
-                op.hash += 1;
-                seen.push((key.to_vec(), op.hash));
+                op.expires_at_ms += 1;
+                seen.push((key.to_vec(), op.expires_at_ms));
                 if seen.len() == 40 { Err(()) } else { Ok(()) }
             });
             let changed: Vec<_> = all.into_iter().map(|(key, n)| (key, n + 1)).take(40).collect();

@@ -178,7 +178,7 @@ impl Transaction {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
-        self.engine.reads.step(&self.snapshot, || match self.writes.own(table.state.id, key) {
+        self.engine.reads.step(&self.snapshot, || match self.writes.own(table.state.id, key, hash) {
             Some(own) => self.own_value(&table.state, key, own),
             None => {
                 self.reads.key(&table.state, key, hash, self.budget_of_reads(key.len())?)?;
@@ -203,7 +203,7 @@ impl Transaction {
         let hash = hash_key(table.state.id, key);
         self.engine.reads.step(&self.snapshot, || {
             self.reads.key_for_update(&table.state, key, hash, self.budget_of_reads(key.len())?)?;
-            match self.writes.own(table.state.id, key) {
+            match self.writes.own(table.state.id, key, hash) {
                 Some(own) => self.own_value(&table.state, key, own),
                 None => self.read(&table.state, key, hash, ReadFor::Update),
             }
@@ -272,7 +272,7 @@ impl Transaction {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
-        let own = self.writes.own(table.state.id, key);
+        let own = self.writes.own(table.state.id, key, hash);
         let budget = self.budget_of_reads(key.len())?;
         match read_for {
             ReadFor::Update => self.reads.key_for_update(&table.state, key, hash, budget)?,

@@ -223,9 +223,9 @@ impl WriteSet {
 
     /// The transaction's own write of a key, if any: `Some(Some(_))` is an operation, `Some(None)` a range delete that
     /// covers the key.
-    pub fn own(&self, table: TableId, key: &[u8]) -> Option<Option<&WriteOp>> {
+    pub fn own(&self, table: TableId, key: &[u8], hash: u64) -> Option<Option<&WriteOp>> {
         let writes = self.of_table(table)?;
-        if let Some(op) = writes.ops.get(key) {
+        if let Some(op) = writes.ops.find(key, hash) {
             return Some(Some(op));
         }
         writes.ranges.covering(key).map(|_| None)

@@ -236,7 +236,8 @@ impl Transaction {
         }
         let Some(Unclaimed { key, value, claim, hash }) = popped else { return Ok(None) };
         self.reads.key(&table.state, &key, hash, self.budget_of_reads(key.len())?)?;
-        if self.isolation == Isolation::Serializable && self.writes.own(table.state.id, &key).is_none() {
+        if self.isolation == Isolation::Serializable && self.writes.own(table.state.id, &key, hash).is_none()
+        {
             // A serializable transaction may commit only before the entry expires.
             self.version(&table.state, &key, hash, ReadFor::Reading)?;
         }

@@ -66,9 +66,10 @@ impl Transaction {
     fn try_get_bytes(&self, table: &Table, key: &[u8], read_for: ReadFor) -> Result<Option<Value>> {
         self.mine(table)?;
         check_key(key)?;
-        self.engine.reads.step(&self.snapshot, || match self.writes.own(table.state.id, key) {
-            Some(own) => self.try_own(table, key, own, read_for),
-            None => self.try_stored(table, key, read_for),
+        let hash = hash_key(table.state.id, key);
+        self.engine.reads.step(&self.snapshot, || match self.writes.own(table.state.id, key, hash) {
+            Some(own) => self.try_own(table, key, hash, own, read_for),
+            None => self.try_stored(table, key, hash, read_for),
         })
     }
 
@@ -76,6 +77,7 @@ impl Transaction {
         &self,
         table: &Table,
         key: &[u8],
+        hash: u64,
         own: Option<&WriteOp>,
         read_for: ReadFor,
     ) -> Result<Option<Value>> {
@@ -83,28 +85,26 @@ impl Transaction {
             return Err(Error::WouldBlock(Missing::Value));
         }
         if read_for == ReadFor::Update {
-            self.record_key(table, key, read_for)?;
+            self.record_key(table, key, hash, read_for)?;
         }
         self.own_value(&table.state, key, own)
     }
 
     /// Reads first and records then: nothing is recorded if something is not in memory.
-    fn try_stored(&self, table: &Table, key: &[u8], read_for: ReadFor) -> Result<Option<Value>> {
+    fn try_stored(&self, table: &Table, key: &[u8], hash: u64, read_for: ReadFor) -> Result<Option<Value>> {
         table.state.check_seen(self.snapshot.csn)?;
-        let hash = hash_key(table.state.id, key);
         let newest = self.engine.read_in_memory(&table.state, key, hash, self.snapshot.csn)?;
         let csn = newest.csn();
         let version = newest.seen(self.snapshot.now_ms);
         let expires_at_ms = version.as_ref().map_or(0, |version| version.expires_at_ms);
         let value = version.map(|version| self.engine.values.resident(version)).transpose()?;
-        self.record_key(table, key, read_for)?;
+        self.record_key(table, key, hash, read_for)?;
         self.reads.saw(csn);
         self.reads.live().note(&table.state, key, expires_at_ms, read_for);
         Ok(value)
     }
 
-    fn record_key(&self, table: &Table, key: &[u8], read_for: ReadFor) -> Result<()> {
-        let hash = hash_key(table.state.id, key);
+    fn record_key(&self, table: &Table, key: &[u8], hash: u64, read_for: ReadFor) -> Result<()> {
         let budget = self.budget_of_reads(key.len())?;
         match read_for {
             ReadFor::Reading => self.reads.key(&table.state, key, hash, budget),
