@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures GETs or SETs of 50 clients while one more client sends long commands one after the other: a table of docs/server.md.
 
-Servers take turns row by row: `redis-server`, and each program that is given. The client of the long commands reads replies without
+Servers take turns row by row, and are stopped while another one has its turn, with what they do in the background: `redis-server`, and
+each program that is given. The client of the long commands reads replies without
 looking at them, at the lowest priority: it stands for another machine. Beside the last row it sends 256 MiB to a process that has nothing
 to do with the servers, which writes them to a file and sends as many back, in two seconds, about as long as a server takes for them: what
 that costs the clients, the machine costs them. Needs Linux, redis-server and redis-benchmark. For example:
@@ -172,8 +173,13 @@ def main():
         for number in range(options.rounds):
             for long, commands in LONG.items():
                 for server in servers:
+                    others = [other for other in servers if other is not server]
                     count = options.count // 20 if commands and server.name == "Redis" else options.count
+                    for other in others:
+                        other.pause()
                     row = measure(server, long, count, options.command, listener.getsockname()[1])
+                    for other in others:
+                        other.resume()
                     figures[long, server.name].append(row)
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
 

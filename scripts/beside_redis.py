@@ -9,6 +9,7 @@ redis-server and redis-benchmark, and Linux, whose /proc has the processor times
 """
 
 import argparse
+import atexit
 import os
 import shutil
 import signal
@@ -33,7 +34,9 @@ class Server:
         os.makedirs(directory)
         self.name, self.port = name, port
         with open(f"{directory}.log", "w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self.process = subprocess.Popen(command, **streams, start_new_session=True)
+        atexit.register(self.process.kill)
         for _ in range(200):
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -46,6 +49,13 @@ class Server:
         with open(f"/proc/{self.process.pid}/stat") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def pause(self):
+        """Stops it with its children: nothing of it runs beside another server that is measured."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def resume(self):
+        os.killpg(self.process.pid, signal.SIGCONT)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

@@ -362,9 +362,8 @@ fn what_was_deleted_is_reclaimed() {
 /// A FLUSHALL that fails in EXEC undoes itself, and not the FLUSHDB before it.
 #[test]
 fn a_flush_that_fails_in_exec_leaves_the_one_before_it() {
-    let long = "x".repeat(200);
-    let mut failed = 0;
-    for keys in (600..2_600).step_by(3) {
+    // FLUSHDB, so many keys and FLUSHALL in EXEC, whose reply it is, in a server with little room for a transaction.
+    let exec = |keys: usize| {
         let env = fulgurite::env::SimEnv::new(1);
         let options = fulgurite::Options { transaction_bytes_max: 1 << 20, ..fulgurite::Options::default() };
         let db = open_with(&env, options);
@@ -373,25 +372,28 @@ fn a_flush_that_fails_in_exec_leaves_the_one_before_it() {
         assert_eq!(client.ask("SET before 1"), "OK");
         client.send_command("MULTI");
         client.send_command("FLUSHDB");
+        let long = "x".repeat(200);
         (0..keys).for_each(|n| client.send_command(&format!("SET k{n}{long} 1")));
         client.send_command("FLUSHALL");
         (0..keys + 3).for_each(|_| _ = client.receive_text());
         let reply = client.ask("EXEC");
-        if reply.starts_with('-') {
-            break;
-        }
-        if !reply.contains("-ERR") {
-            continue;
-        }
-        failed += 1;
-        assert_eq!(client.ask("GET before"), "nil", "{keys}: FLUSHDB said OK");
-        assert_eq!(client.ask("SET after 1"), "OK");
-        drop((server, db));
-        let server = Server::start(open(&env), config()).unwrap();
-        assert_eq!(Client::connect(&server).ask("MGET after before"), "[\"1\" nil]", "{keys}");
-        break;
+        (env, db, server, client, reply)
+    };
+    // How many are the fewest for which there is no room: FLUSHALL has none with a few fewer.
+    let (mut fit, mut too_many) = (600, 2_600);
+    while too_many - fit > 1 {
+        let middle = (fit + too_many) / 2;
+        let (.., reply) = exec(middle);
+        if reply.starts_with('-') { too_many = middle } else { fit = middle }
     }
-    assert_eq!(failed, 1, "no FLUSHALL failed alone");
+    let fails_alone = |keys: usize| Some(exec(keys)).filter(|(.., reply)| reply.contains("-ERR"));
+    let found = (fit.saturating_sub(10)..=fit).rev().find_map(fails_alone);
+    let (env, db, server, mut client, _) = found.expect("a FLUSHALL that failed alone");
+    assert_eq!(client.ask("GET before"), "nil", "FLUSHDB said OK");
+    assert_eq!(client.ask("SET after 1"), "OK");
+    drop((server, db));
+    let server = Server::start(open(&env), config()).unwrap();
+    assert_eq!(Client::connect(&server).ask("MGET after before"), "[\"1\" nil]");
 }
 
 /// After a failed log a change of databases is refused, again and again, and workers go on.
