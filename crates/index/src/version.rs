@@ -101,10 +101,9 @@ enum Bytes {
         bytes: [u8; COPIED_BYTES],
     },
     Owned {
-        // Keeps what `ptr` points to alive.
+        // Keeps the bytes alive.
         owner: Owner,
-        ptr: *const u8,
-        len: usize,
+        bytes: *const [u8],
     },
 }
 
@@ -166,15 +165,17 @@ impl Pinned {
         Some(Pinned(Bytes::Copied { len: bytes.len() as u8, bytes: copy }))
     }
 
-    fn owned(owner: Owner, bytes: &[u8]) -> Pinned {
-        Pinned(Bytes::Owned { owner, ptr: bytes.as_ptr(), len: bytes.len() })
+    /// Bytes that the owner keeps in place.
+    fn owned(owner: Owner, bytes: *const [u8]) -> Pinned {
+        Pinned(Bytes::Owned { owner, bytes })
     }
 
     /// Moves bytes from the heap into a pin.
     pub fn from_vec(bytes: Vec<u8>) -> Pinned {
         Pinned::copied(&bytes).unwrap_or_else(|| {
             let shared: Arc<Vec<u8>> = Arc::new(bytes);
-            Pinned::owned(Owner::Shared(shared.clone()), &shared)
+            let bytes: *const [u8] = &**shared;
+            Pinned::owned(Owner::Shared(shared), bytes)
         })
     }
 
@@ -185,7 +186,8 @@ impl Pinned {
 
     /// Pins a whole value.
     pub fn from_value(value: Arc<crate::ValueBytes>) -> Pinned {
-        Pinned::owned(Owner::Shared(value.clone()), &value)
+        let bytes: *const [u8] = &**value;
+        Pinned::owned(Owner::Shared(value), bytes)
     }
 
     /// How many bytes of memory it keeps alive beside itself: its owner's, which other pins may keep alive, too.
@@ -222,7 +224,7 @@ impl Deref for Pinned {
         match &self.0 {
             Bytes::Copied { len, bytes } => &bytes[..usize::from(*len)],
             // SAFETY: `new` was promised that the owner keeps these bytes in place, and the owner is alive.
-            Bytes::Owned { ptr, len, .. } => unsafe { std::slice::from_raw_parts(*ptr, *len) },
+            Bytes::Owned { bytes, .. } => unsafe { &**bytes },
         }
     }
 }
