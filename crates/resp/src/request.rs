@@ -19,6 +19,9 @@ use crate::progress::{CRLF_BYTES, Line, Progress};
 /// Between commands the parser keeps memory for at most so many arguments, and bytes of inline arguments.
 const RETAINED_MAX: usize = 4096;
 
+/// [`Parser::release`] leaves so many bytes of memory: thousands of connections may be idle.
+const IDLE_BYTES_MAX: usize = 1 << 10;
+
 /// Finds the commands of one connection.
 ///
 /// The caller owns the input: it appends what arrives, passes all bytes that are not consumed, uses the event, and then
@@ -151,6 +154,18 @@ impl Parser {
     pub fn restart(&mut self) {
         self.state = State::Start;
         self.progress.consume();
+    }
+
+    /// Gives back what the last command took of memory but for a few arguments, unless one is arriving: a connection may be idle for long.
+    pub fn release(&mut self) {
+        if matches!(self.state, State::Start) && self.memory_bytes() > IDLE_BYTES_MAX {
+            (self.found, self.inline_text) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// How many bytes of memory it keeps: 16 for each argument of the command that is arriving, or arrived last.
+    pub fn memory_bytes(&self) -> usize {
+        self.found.capacity() * size_of::<Span>() + self.inline_text.capacity()
     }
 
     /// Changes the limits for lines that are parsed from now on.
@@ -360,11 +375,5 @@ impl Parser {
     #[cfg(test)]
     pub(crate) fn steps(&self) -> usize {
         self.progress.steps
-    }
-
-    /// Memory that it keeps, for the test that it is bounded.
-    #[cfg(test)]
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.found.capacity() * size_of::<Span>() + self.inline_text.capacity()
     }
 }

@@ -50,12 +50,14 @@ pub(crate) struct Client {
     pub queued: AtomicUsize,
     pub queued_bytes: AtomicUsize,
     pub watched: AtomicUsize,
+    pub watched_bytes: AtomicUsize,
     pub is_resp3: AtomicBool,
     /// Bytes that arrived, and were not run yet.
     pub input_bytes: AtomicUsize,
     /// Bytes of replies that are not sent.
     pub unsent_bytes: AtomicUsize,
-    pub names: Mutex<Names>,
+    names: Mutex<Names>,
+    names_bytes: AtomicUsize,
     /// It is not closed for its memory (`CLIENT NO-EVICT`).
     pub is_kept: AtomicBool,
     is_killed: AtomicBool,
@@ -82,10 +84,12 @@ impl Client {
             queued: 0.into(),
             queued_bytes: 0.into(),
             watched: 0.into(),
+            watched_bytes: 0.into(),
             is_resp3: false.into(),
             input_bytes: 0.into(),
             unsent_bytes: 0.into(),
             names: Mutex::default(),
+            names_bytes: 0.into(),
             is_killed: false.into(),
         }
     }
@@ -97,13 +101,26 @@ impl Client {
         self.queued.store(multi.map_or(0, |multi| multi.commands.len() + 1), Relaxed);
         self.queued_bytes.store(multi.map_or(0, |multi| multi.bytes), Relaxed);
         self.watched.store(session.watched.len(), Relaxed);
+        self.watched_bytes.store(session.watched.bytes, Relaxed);
         self.is_resp3.store(session.protocol == fulgurite_resp::Protocol::Resp3, Relaxed);
     }
 
-    /// How much memory its buffers take: of commands that arrive or wait, and of replies.
+    pub fn names(&self) -> Names {
+        self.names.lock().clone()
+    }
+
+    pub fn change_names(&self, change: impl FnOnce(&mut Names)) {
+        let mut names = self.names.lock();
+        change(&mut names);
+        let Names { name, library, library_version } = &*names;
+        self.names_bytes.store(name.len() + library.len() + library_version.len(), Relaxed);
+    }
+
+    /// How much memory its buffers take: of commands that arrive or wait, of replies, and of what it named.
     pub fn buffer_bytes(&self) -> usize {
-        let buffers = [&self.input_bytes, &self.queued_bytes, &self.unsent_bytes];
-        buffers.map(|bytes| bytes.load(Relaxed)).iter().sum()
+        let named = [&self.watched_bytes, &self.names_bytes];
+        let buffers = [&self.input_bytes, &self.queued_bytes, &self.unsent_bytes].into_iter().chain(named);
+        buffers.map(|bytes| bytes.load(Relaxed)).sum()
     }
 
     /// Counts what its buffers take within the memory of the database.

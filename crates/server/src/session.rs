@@ -1,6 +1,7 @@
 //! The state of a connection that commands read and change. It travels with a command that goes to a worker.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -77,6 +78,43 @@ pub(crate) struct Watched {
     pub exists: bool,
 }
 
+/// The keys that a connection watches, by database and key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatchedKeys {
+    by_key: BTreeMap<(usize, Box<[u8]>), Watched>,
+    /// About how many bytes of memory they take.
+    pub bytes: usize,
+}
+
+/// What a key takes beside its bytes, about: its place in the map, and the allocation of its bytes.
+const WATCHED_BYTES: usize = 160;
+
+impl WatchedKeys {
+    /// Adds a key. One that is there stays as it was then.
+    pub fn add(&mut self, database: usize, key: &[u8], state: Watched) {
+        if let Entry::Vacant(vacant) = self.by_key.entry((database, key.into())) {
+            vacant.insert(state);
+            self.bytes += WATCHED_BYTES + key.len();
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = WatchedKeys::default();
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8], Watched)> {
+        self.by_key.iter().map(|((database, key), state)| (*database, &**key, *state))
+    }
+}
+
 /// The state of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
@@ -97,8 +135,7 @@ pub(crate) struct Session {
     pub multi: Option<Multi>,
     /// What is left of its last reply.
     pub long_reply: Option<Box<LongReply>>,
-    /// By database and key.
-    pub watched: BTreeMap<(usize, Box<[u8]>), Watched>,
+    pub watched: WatchedKeys,
     /// A sorted set of which a command has passed many rows: its database and its key.
     pub walked: Option<(usize, Box<[u8]>)>,
 }
@@ -117,7 +154,7 @@ impl Session {
             has_shut_down: false,
             multi: None,
             long_reply: None,
-            watched: BTreeMap::new(),
+            watched: WatchedKeys::default(),
             walked: None,
         }
     }
@@ -125,7 +162,7 @@ impl Session {
     /// Puts all back but the connection's number, its library and its newest commit: `RESET`.
     pub fn reset(&mut self, is_authenticated: bool, durability: Durability) {
         let own = self.own;
-        self.client.names.lock().name.clear();
+        self.client.change_names(|names| names.name = Vec::new());
         self.client.is_kept.store(false, Relaxed);
         *self = Session::new(self.client.clone(), is_authenticated, durability);
         self.own = own;

@@ -191,3 +191,29 @@ fn memory_grows_with_the_arguments_that_arrived() {
     parser.parse(&input).expect("it is well formed");
     assert!(parser.memory_bytes() <= 4096 * 16, "a large command's memory is given back");
 }
+
+/// What a command took is given back before the next one, but not while one is arriving, whose arguments are not looked for again.
+#[test]
+fn memory_is_released_between_commands() {
+    let mut parser = Parser::new(Limits::default());
+    parser.set_authenticated(true);
+    let (mut large, mut small) = (Vec::new(), Vec::new());
+    encode_command(&mut large, &["x"; 100_000]);
+    encode_command(&mut small, &["x"; 10]);
+    for input in [&small, &large, &[b"ECHO ", &[b'x'; 9_000][..], b"\r\n"].concat()] {
+        parser.parse(input).expect("it is well formed");
+        parser.release();
+        assert!(parser.memory_bytes() <= 1 << 10, "{}", parser.memory_bytes());
+    }
+    parser.parse(&small).expect("it is well formed");
+    let before = parser.memory_bytes();
+    parser.release();
+    assert_eq!(parser.memory_bytes(), before, "a few arguments are not given back each time");
+    for at in [large.len() / 2, large.len() - 1] {
+        assert!(matches!(parser.parse(&large[..at]).unwrap().event, Event::Incomplete { .. }));
+        parser.release();
+        assert!(parser.memory_bytes() >= 16 * 50_000 - 16 * 10);
+    }
+    let Event::Command(arguments) = parser.parse(&large).unwrap().event else { panic!("it is whole") };
+    assert_eq!(arguments.len(), 100_000);
+}

@@ -88,7 +88,7 @@ fn describe(client: &Client, now_ms: u64, text: &mut Vec<u8>) {
     let seconds = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1_000;
     let (input, unsent) = (client.input_bytes.load(Relaxed), client.unsent_bytes.load(Relaxed));
     let (queued, queued_bytes) = (client.queued.load(Relaxed), client.queued_bytes.load(Relaxed));
-    let names = client.names.lock().clone();
+    let names = client.names();
     let line = write!(
         text,
         "id={} addr={} laddr={} fd={}",

@@ -81,7 +81,7 @@ fn id(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
 }
 
 fn getname(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
-    let name = context.session.client.names.lock().name.clone();
+    let name = context.session.client.names().name;
     if name.is_empty() {
         context.reply().null();
     } else {
@@ -91,7 +91,8 @@ fn getname(context: &mut Context<'_>, _: &Args<'_>) -> Result<()> {
 }
 
 fn setname(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
-    context.session.client.names.lock().name = check_name(&args[2])?.to_vec();
+    let name = check_name(&args[2])?.to_vec();
+    context.session.client.change_names(|names| names.name = name);
     context.ok()
 }
 
@@ -102,11 +103,11 @@ fn setinfo(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         return context
             .fail("ERR", format!("{option} cannot contain spaces, newlines or special characters."));
     }
-    let names = &context.session.client.names;
+    let client = &context.session.client;
     if args.is(2, "lib-name") {
-        names.lock().library = value.to_vec();
+        client.change_names(|names| names.library = value.to_vec());
     } else if args.is(2, "lib-ver") {
-        names.lock().library_version = value.to_vec();
+        client.change_names(|names| names.library_version = value.to_vec());
     } else {
         let option = String::from_utf8_lossy(&args[2]).into_owned();
         return context.fail("ERR", format!("Unrecognized option '{option}'"));

@@ -104,7 +104,7 @@ pub(super) fn hello(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
     let session = &mut *context.session;
     (session.protocol, session.is_authenticated) = (protocol, true);
     if let Some(name) = name {
-        session.client.names.lock().name = name;
+        session.client.change_names(|names| names.name = name);
     }
     let id = session.client.origin.id as i64;
     let version = if protocol == Protocol::Resp3 { 3 } else { 2 };

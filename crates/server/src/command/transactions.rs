@@ -68,11 +68,10 @@ pub(super) fn watch(context: &mut Context<'_>, args: &Args<'_>) -> Result<()> {
         let expires_at_ms = live.as_ref().map_or(0, |old| old.head.expires_at_ms);
         let exists = live.is_some();
         let state = Watched { csn: found.csn, at, expires_at_ms, keyspace, version, exists };
-        watched.push(((database, Box::from(*key)), state));
+        watched.push((*key, state));
     }
     for (key, state) in watched {
-        // One that is watched already stays as it was then.
-        context.session.watched.entry(key).or_insert(state);
+        context.session.watched.add(database, key, state);
     }
     context.session.own = context.session.own.max(at);
     context.ok()
@@ -225,11 +224,11 @@ fn exec_once(context: &mut Context<'_>, multi: &Multi) -> Result<()> {
 
 /// False if a watched key has changed.
 fn run_commands(context: &mut Context<'_>, multi: &Multi) -> Result<bool> {
-    for ((database, key), watched) in context.session.watched.clone() {
-        if has_changed(context, database, &key, watched)? {
+    for (database, key, watched) in context.session.watched.clone().iter() {
+        if has_changed(context, database, key, watched)? {
             return Ok(false);
         }
-        context.guard_in_exec(context.keyspaces[database], &key)?;
+        context.guard_in_exec(context.keyspaces[database], key)?;
     }
     let begin = context.reply_len();
     let may_leave_in_pieces = !context.runner.may_take_long() && multi.only_reads();

@@ -299,7 +299,8 @@ impl Connection {
 
     /// Shows how much its buffers take.
     pub fn show_memory(&self) {
-        self.client.input_bytes.store(self.held_bytes() + self.at_worker_bytes, Relaxed);
+        let input_bytes = self.held_bytes() + self.parser.memory_bytes() + self.at_worker_bytes;
+        self.client.input_bytes.store(input_bytes, Relaxed);
         self.client.unsent_bytes.store(self.output.unsent(), Relaxed);
         self.client.count_memory();
     }
@@ -577,6 +578,7 @@ impl Connection {
     }
 
     fn drop_consumed(&mut self) {
+        self.parser.release();
         if self.consumed == self.input.len() && self.in_batch.is_none() {
             // Thousands of connections may be idle: none of them keeps a buffer.
             self.input = Vec::new();

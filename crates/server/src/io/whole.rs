@@ -234,6 +234,7 @@ impl LookUps {
         if rows.members.len() > 1 {
             shared.model.prefetch_members(&rows.members);
         }
+        self.parser.release();
         rows.keys.clear();
         rows.members.clear();
         // If it panicked, they are gone, and with them what it panicked at.

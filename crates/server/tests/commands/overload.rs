@@ -191,6 +191,50 @@ fn buffers_of_connections_count_within_the_memory_of_the_database() {
     wait_until(|| db.stats().memory.program_bytes == 0);
 }
 
+/// Where each argument is takes more memory than a short one.
+#[test]
+fn what_short_arguments_take_counts_while_they_arrive_and_is_given_back_after_them() {
+    const ARGUMENTS: usize = 300_000;
+    let (_, db, server) = serve(config());
+    let program_bytes = || db.stats().memory.program_bytes as usize;
+    let mut client = Client::connect(&server);
+    for _ in 0..3 {
+        let all_but_one = b"$1\r\na\r\n".repeat(ARGUMENTS - 1);
+        client.send(&[format!("*{}\r\n$6\r\nEXISTS\r\n", ARGUMENTS + 1).as_bytes(), &all_but_one].concat());
+        wait_until(|| program_bytes() > 16 * ARGUMENTS + all_but_one.len());
+        client.send(b"$1\r\na\r\n");
+        assert_eq!(client.receive_text(), "0");
+        wait_until(|| program_bytes() < 64 << 10);
+    }
+}
+
+#[test]
+fn what_a_connection_named_counts() {
+    let (_, db, server) = serve(config());
+    let program_bytes = || db.stats().memory.program_bytes as usize;
+    let mut client = Client::connect(&server);
+    let long = "k".repeat(60_000);
+    for forget in ["UNWATCH", "DISCARD", "EXEC", "RESET"] {
+        for number in (0..100).chain(0..100) {
+            assert_eq!(client.ask(&format!("WATCH {number}{long}")), "OK");
+        }
+        wait_until(|| program_bytes() > 100 * long.len());
+        assert!(program_bytes() < 101 * long.len(), "{forget}: {}", program_bytes());
+        if forget != "UNWATCH" {
+            assert_eq!(client.ask("MULTI"), "OK");
+        }
+        client.ask(forget);
+        wait_until(|| program_bytes() < 64 << 10);
+    }
+    let name = "n".repeat(5 * MIB);
+    for command in ["CLIENT SETNAME", "CLIENT SETINFO lib-name", "CLIENT SETINFO lib-ver"] {
+        assert_eq!(client.ask(&format!("{command} {name}")), "OK");
+        wait_until(|| program_bytes() > name.len());
+        assert_eq!(client.ask(&format!("{command} short")), "OK");
+        wait_until(|| program_bytes() < 64 << 10);
+    }
+}
+
 /// As Redis does, but not only where an administrator has asked for it.
 #[test]
 fn the_largest_connections_are_closed_where_all_take_too_much() {
