@@ -18,6 +18,9 @@ use crate::tallies::Reason;
 /// So many keys of commands that have arrived are prefetched together.
 const PREFETCHED_KEYS_MAX: usize = 32;
 
+/// Fields and members with longer names, and keys, are not: each connection that has its turn may have one.
+const MEMBER_BYTES_MAX: usize = 1 << 10;
+
 /// A command with more arguments may have several keys.
 pub(super) const ARGUMENTS_OF_ONE_KEY: usize = 4;
 
@@ -251,7 +254,8 @@ impl Rows {
         let room = PREFETCHED_KEYS_MAX - self.keys.len();
         self.keys.extend(command.keys_of(args).take(room).map(|key| head_key(keyspace, key)));
         let member = args.get(1).zip(command.member_of(args));
-        self.members.extend(member.map(|(key, name)| (head_key(keyspace, key), TableKey::from_slice(name))));
+        let short = member.filter(|(key, name)| key.len() + name.len() <= MEMBER_BYTES_MAX);
+        self.members.extend(short.map(|(key, name)| (head_key(keyspace, key), TableKey::from_slice(name))));
     }
 }
 
