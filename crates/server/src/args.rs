@@ -115,7 +115,7 @@ impl OwnedArgs {
 
     /// How many bytes they take.
     pub fn bytes(&self) -> usize {
-        self.bytes.len() + self.ends.len() * size_of::<usize>()
+        size_of::<OwnedArgs>() + self.bytes.len() + self.ends.len() * size_of::<usize>()
     }
 
     /// Appends an argument.

@@ -226,6 +226,13 @@ fn what_a_connection_named_counts() {
         client.ask(forget);
         wait_until(|| program_bytes() < 64 << 10);
     }
+    // Each has less of its own than what it takes to hold it.
+    assert_eq!(client.ask("MULTI"), "OK");
+    (0..100_000).for_each(|_| client.send_command("PING"));
+    (0..100_000).for_each(|_| assert_eq!(client.receive_text(), "QUEUED"));
+    wait_until(|| program_bytes() > 64 * 100_000);
+    assert_eq!(client.ask("DISCARD"), "OK");
+    wait_until(|| program_bytes() < 64 << 10);
     let name = "n".repeat(5 * MIB);
     for command in ["CLIENT SETNAME", "CLIENT SETINFO lib-name", "CLIENT SETINFO lib-ver"] {
         assert_eq!(client.ask(&format!("{command} {name}")), "OK");
